@@ -9,7 +9,7 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOME = {
-    "LLM": "engine",
+    "LLM": "llm",
     "Engine": "engine",
     "EngineConfig": "config",
     "SamplingParams": "sampling",

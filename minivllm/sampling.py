@@ -6,7 +6,7 @@ made, so that a bad one is refused before it can reach the engine.
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, field
 
 
@@ -15,9 +15,9 @@ class SamplingParams:
     """Sampling and stopping of one request.
 
     `temperature=0` is greedy. `top_k` of 0 or -1 keeps every token. `seed` makes the tokens a
-    function of the prompt alone, whatever else is in the batch. `stop` strings end the text before
-    their first occurrence; `stop_token_ids` end it after the token. `min_tokens` forbids end of
-    sequence and stop ids until that many tokens are out. `logprobs=k` returns the k likeliest
+    function of the prompt alone, whatever else is in the batch; -1 is no seed. `stop` strings end
+    the text before their first occurrence; `stop_token_ids` end it after the token. `min_tokens`
+    forbids end of sequence and stop ids until that many tokens are out. `logprobs=k` returns the k likeliest
     tokens of each step besides the chosen one. Raises `ValueError` naming value and limit.
     """
 
@@ -43,10 +43,12 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         _whole("n", self.n, 1)
-        _number("temperature", self.temperature, 0.0, math.inf)
+        _number("temperature", self.temperature, 0.0)
         _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _whole("top_k", self.top_k, -1)
         _number("min_p", self.min_p, 0.0, 1.0)
+        if self.seed == -1:
+            self.seed = None
         if self.seed is not None:
             _whole("seed", self.seed, None)
         if self.max_tokens is not None:
@@ -59,15 +61,15 @@ class SamplingParams:
             )
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, self.MAX_LOGPROBS)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, math.inf, open_low=True)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, open_low=True)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
+        stop = [self.stop] if isinstance(self.stop, str) else _sequence("stop", self.stop, "strings")
         for text in stop:
             if not isinstance(text, str) or not text:
                 raise ValueError(f"stop holds {text!r}; every stop string must have a character")
         self.stop_strings = tuple(stop)
-        for token in self.stop_token_ids or []:
+        for token in _sequence("stop_token_ids", self.stop_token_ids, "token ids"):
             _whole("stop_token_ids", token, 0)
 
     @property
@@ -85,12 +87,24 @@ def _whole(name: str, value, low: int | None, high: int | None = None) -> None:
         raise ValueError(f"{name} is {value!r}; it must be a whole number{_range(low, high)}")
 
 
-def _number(name: str, value, low: float, high: float, open_low: bool = False) -> None:
-    wrong = isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
-    if wrong or not (low < value if open_low else low <= value) or value > high:
+def _number(name: str, value, low: float, high: float | None = None, open_low: bool = False) -> None:
+    # Without a limit of its own a value must still be finite; NaN fails every comparison.
+    top = sys.float_info.max if high is None else high
+    wrong = isinstance(value, bool) or not isinstance(value, int | float)
+    if wrong or not (low < value if open_low else low <= value) or not value <= top:
         above = "above" if open_low else "at least"
-        top = "" if math.isinf(high) else f" and at most {high:g}"
-        raise ValueError(f"{name} is {value!r}; it must be a number {above} {low:g}{top}")
+        raise ValueError(
+            f"{name} is {value!r}; it must be a {'finite ' if high is None else ''}number "
+            f"{above} {low:g}{'' if high is None else f' and at most {high:g}'}"
+        )
+
+
+def _sequence(name: str, value, of: str) -> list:
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise ValueError(f"{name} is {value!r}; it must be a list of {of}")
+    return list(value)
 
 
 def _range(low: int | None, high: int | None) -> str:

@@ -1,0 +1,51 @@
+# make lab    set everything up and open the labs in JupyterLab
+# make test   set everything up and prove everything
+# make demo   set everything up and watch the engine answer eight prompts
+# The set-up (virtual environment, packages, model) is done once; later calls start at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+export JUPYTER_PLATFORM_DIRS := 1
+
+.PHONY: help setup model lab test lint demo notebooks clean
+
+help:
+	@sed -n '1,4s/^# *//p' Makefile
+
+setup: $(STAMP) model
+
+$(STAMP): requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "minivllm needs Python 3.10 or newer; name one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -q -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps -e .
+	touch $@
+
+model: $(STAMP)
+	@$(BIN)/python -m minivllm fetch
+
+# Without a display JupyterLab prints its address instead of opening a browser.
+LAB_FLAGS := $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname -s)),,--no-browser)
+LAB_FLAGS += $(if $(filter 0,$(shell id -u)),--allow-root)
+
+lab: setup
+	$(BIN)/jupyter lab --notebook-dir=labs $(LAB_FLAGS) $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest tests
+	MINIVLLM_WORKSPACE=$$(mktemp -d) $(BIN)/python -m pytest --nbval solutions
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+demo: setup
+	@$(BIN)/python -m minivllm demo
+
+notebooks: setup
+	$(BIN)/python -m minivllm.course.build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

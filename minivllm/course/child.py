@@ -1,0 +1,77 @@
+"""The process in which a check runs: `python -m minivllm.course.child MODULE ID SEED RESULTS`.
+
+It loads the very module that will be kept, with minivllm's own answer made unusable, and writes one line
+of JSON to RESULTS before and after each rule, so that whoever waits knows where it was if it never comes
+back. After `LIMIT_S` the process ends itself, and leaves in RESULTS.stuck the line it was at.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .catalogue import Exercise, find
+from .contracts.rules import OffLimits, Outcome, what_was_raised
+from .workspace import load_module
+
+LIMIT_S = 10
+
+
+def main(module: str, exercise_id: str, seed: str, results: str) -> None:
+    exercise = find(exercise_id)
+    rules = import_module(f"minivllm.course.contracts.{exercise.contract}").rules
+    for path in (f"minivllm.{exercise.reference}", *exercise.off_limits):
+        _put_off_limits(path)
+    torch.set_num_threads(1)
+    with open(results, "w", encoding="utf-8") as out, open(f"{results}.stuck", "w") as stuck:
+        faulthandler.dump_traceback_later(LIMIT_S, file=stuck, exit=True)
+
+        def say(**line: Any) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        say(num_rules=len(rules))
+        try:
+            part = getattr(load_module(Path(module), "part_under_test"), exercise.name)
+        except OffLimits as error:
+            say(**asdict(Outcome("it can be imported", "off limits", got=str(error))))
+            return
+        except Exception as error:
+            hint = "Put imports and helpers into the cell itself, and nothing that needs the notebook."
+            raised = what_was_raised(error, module)
+            say(**asdict(Outcome("it can be imported", "broken", "import", raised, "no exception", hint)))
+            return
+        _run(exercise, rules, part, int(seed), module, say)
+
+
+def _run(exercise: Exercise, rules: Any, part: Any, seed: int, module: str, say: Any) -> None:
+    for number, outcome in enumerate(rules.run(part, seed, module)):
+        outcome.called = outcome.called or exercise.name
+        say(**asdict(outcome))
+        if number + 1 < len(rules):
+            say(next=rules.rules[number + 1].name)
+
+
+def _put_off_limits(path: str) -> None:
+    module, _, name = path.partition(":")
+    message = f"it forwards to {module}.{name}; that is the answer, the code has to be yours"
+
+    class Forwarding:
+        def __init_subclass__(cls, **kwargs):
+            raise OffLimits(message)
+
+        def __new__(cls, *args, **kwargs):
+            raise OffLimits(message)
+
+    setattr(import_module(module), name, Forwarding)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

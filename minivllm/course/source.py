@@ -1,0 +1,177 @@
+"""From an object in a notebook to the text of a module that defines it.
+
+`inspect` cannot give the source of a class typed in a cell (Python 3.10–3.12), so the newest cell that
+defines it is looked up in the kernel's history. The module holds that definition and what it needs: its
+imports, its helpers from any cell, and earlier exercises by way of `part`. Names that begin with `spec_`
+raise there, so that calling an executable spec is no answer. Nothing of the notebook is run again.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .catalogue import EXERCISES, Exercise
+from .contracts.rules import OffLimits
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class SourceNotFound(Exception):
+    """The text of an object's definition is not to be had."""
+
+
+class Cell:
+    """One cell, or one file: its text and its top-level statements."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.statements = ast.parse(text).body
+
+    def text_of(self, node: ast.stmt) -> str:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        return "\n".join(self.lines[first - 1 : node.end_lineno])
+
+    def binding(self, name: str) -> ast.stmt | None:
+        """The last top-level statement that gives the name its meaning."""
+        return next((node for node in reversed(self.statements) if name in _bound_by(node)), None)
+
+
+def module_text(obj: Any, exercise: Exercise) -> tuple[str, Definition]:
+    """(text of a module that defines `exercise.name`, that definition). `SourceNotFound` if there is none."""
+    cells = list(_cells(obj))
+    home = next((cell for cell in cells if isinstance(cell.binding(exercise.name), Definition)), None)
+    if home is None:
+        raise SourceNotFound(f"run the cell that defines {exercise.name} first; its source is not found")
+    collector = _Collector(home, cells, exercise)
+    definition = home.binding(exercise.name)
+    collector.add(home, definition)
+    head = f'"""Exercise {exercise.title} of minivllm\'s labs, saved by lab.check."""\n\n'
+    imports = ["from __future__ import annotations", *sorted(collector.imports)]
+    return head + "\n".join(imports) + "\n\n\n" + "\n\n\n".join(collector.bodies) + "\n", definition
+
+
+def stubs_in(definition: Definition) -> list[str]:
+    """Names of the functions in it that begin by raising `NotImplementedYet`, so surely are stubs."""
+    found = []
+    for node in ast.walk(definition):
+        if isinstance(node, ast.FunctionDef):
+            code = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            if code and isinstance(code[0], ast.Raise) and "NotImplementedYet" in ast.dump(code[0]):
+                found.append(node.name)
+    return found
+
+
+def forbidden(name: str):
+    """Stands for an executable spec while a check runs."""
+
+    def raise_off_limits(*args, **kwargs):
+        raise OffLimits(f"it calls {name}; the spec says what is wanted, the code has to be yours")
+
+    return raise_off_limits
+
+
+class _Collector:
+    """Follows the names that a definition uses to where they come from, dependencies first."""
+
+    def __init__(self, home: Cell, cells: list[Cell], exercise: Exercise) -> None:
+        self.home, self.cells, self.exercise = home, cells, exercise
+        self.imports: set[str] = set()
+        self.bodies: list[str] = []
+        self._seen: set[str] = {exercise.name}
+
+    def add(self, cell: Cell, node: ast.stmt) -> None:
+        text = cell.text_of(node)
+        for name in sorted(_global_names(text) - self._seen):
+            self._seen.add(name)
+            self._resolve(name)
+        self.bodies.append(text)
+
+    def _resolve(self, name: str) -> None:
+        if name.startswith("spec_"):
+            self.imports.add("from minivllm.course.source import forbidden")
+            self.bodies.append(f'{name} = forbidden("{name}")')
+            return
+        in_home = self.home.binding(name)
+        earlier = next((e for e in EXERCISES if e.name == name and _order(e) < _order(self.exercise)), None)
+        if in_home is None and earlier is not None:
+            self.imports.add("from minivllm.course.workspace import part")
+            self.bodies.append(f'{name} = part("{earlier.id}")')
+            return
+        for cell in [self.home, *self.cells]:
+            node = cell.binding(name)
+            if node is None:
+                continue
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imports.add(_import_of(name, node))
+            elif isinstance(node, Definition) or cell is self.home or _is_constant(node):
+                self.add(cell, node)
+            return
+
+
+def _cells(obj: Any) -> Iterator[Cell]:
+    """Where the object may be defined, newest first."""
+    module = getattr(obj, "__module__", None)
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if module == "__main__" and shell is not None:
+        texts = [_without_magics(text) for text in reversed(shell.history_manager.input_hist_raw)]
+    else:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        texts = [Path(file).read_text(encoding="utf-8")] if file else []
+    for text in texts:
+        try:
+            yield Cell(text)
+        except (SyntaxError, ValueError):  # a cell that never ran
+            continue
+
+
+def _without_magics(text: str) -> str:
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
+
+
+def _bound_by(node: ast.stmt) -> list[str]:
+    if isinstance(node, Definition):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.split(".")[0] for alias in node.names]
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return []
+
+
+def _global_names(text: str) -> set[str]:
+    """Names that the text takes from outside: not its locals, not builtins."""
+    top = symtable.symtable(text, "cell", "exec")
+    names, tables = set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            outside = symbol.is_global() if table is not top else not symbol.is_assigned()
+            if symbol.is_referenced() and outside and not hasattr(builtins, symbol.get_name()):
+                names.add(symbol.get_name())
+    return names - {s.get_name() for s in top.get_symbols() if s.is_assigned() and not s.is_imported()}
+
+
+def _import_of(name: str, node: ast.Import | ast.ImportFrom) -> str:
+    alias = next(a for a in node.names if (a.asname or a.name.split(".")[0]) == name)
+    what = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
+    return f"from {node.module} import {what}" if isinstance(node, ast.ImportFrom) else f"import {what}"
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    try:
+        ast.literal_eval(node.value)
+    except (ValueError, AttributeError):
+        return False
+    return True
+
+
+def _order(exercise: Exercise) -> tuple[int, ...]:
+    return tuple(int(number) for number in exercise.id.split("."))

@@ -1,0 +1,109 @@
+"""What happened in every step, kept small: the one source of all pictures.
+
+A step is a `StepRecord`. Block tables would be the bulk of it (a thousand ids a request), so a
+record holds only what changed in them, and `block_tables` plays the changes back when somebody
+asks. Records live in a bounded ring; what falls out of it is folded into the starting tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+Change = tuple[str, "list[int] | None"]  # (request id, blocks appended), or None: the table is gone
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step. Times are seconds of `time.perf_counter()`."""
+
+    index: int
+    time_start: float
+    time_end: float
+    num_scheduled_tokens: dict[str, int]
+    preempted: list[str]
+    finished: list[str]
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    changes: list[Change] = field(repr=False)
+    _trace: Trace = field(repr=False, compare=False)
+
+    @property
+    def block_tables(self) -> dict[str, list[int]]:
+        """{request id: block ids} as they stood when the step had run, before finished requests
+        gave theirs back in the next record."""
+        return self._trace.tables_after(self.index)
+
+
+class Trace:
+    """The last `capacity` steps of an engine, in `steps`."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self.steps: deque[StepRecord] = deque(maxlen=capacity)
+        self.num_steps = 0
+        self._base: dict[str, list[int]] = {}  # tables before the first record that is kept
+        self._memo: tuple[int, dict[str, list[int]]] | None = None
+
+    def record(self, **facts: Any) -> StepRecord:
+        """Append one step; `facts` are the fields of `StepRecord` but index and trace."""
+        if len(self.steps) == self.steps.maxlen:
+            _apply(self._base, self.steps[0].changes)
+        step = StepRecord(index=self.num_steps, _trace=self, **facts)
+        self.num_steps += 1
+        self.steps.append(step)
+        return step
+
+    def tables_after(self, index: int) -> dict[str, list[int]]:
+        """Block tables after step `index`, played back from the changes. Reading steps in order
+        costs one step's changes each."""
+        first = self.steps[0].index if self.steps else 0
+        if not self.steps or not first <= index < self.num_steps:
+            raise ValueError(f"step {index} is not kept; the trace holds {first} to {self.num_steps - 1}")
+        position, tables = first, self._base
+        if self._memo is not None and first <= self._memo[0] <= index + 1:
+            position, tables = self._memo
+        tables = {request_id: list(blocks) for request_id, blocks in tables.items()}
+        for step in islice(self.steps, position - first, index + 1 - first):
+            _apply(tables, step.changes)
+        self._memo = (index + 1, tables)
+        return {request_id: list(blocks) for request_id, blocks in tables.items()}
+
+    def to_perfetto(self, path: str) -> None:
+        """Write the steps as a Chrome trace (JSON), which trace viewers such as Perfetto open: one
+        row a request, one slice a step that served it, and the counters below."""
+        rows: dict[str, int] = {}
+        events: list[dict[str, Any]] = []
+        for step in self.steps:
+            start, length = step.time_start * 1e6, (step.time_end - step.time_start) * 1e6
+            for request_id, n in step.num_scheduled_tokens.items():
+                row = rows.setdefault(request_id, len(rows) + 1)
+                name = "decode" if n == 1 else f"{n} tokens"
+                args = {"step": step.index, "tokens": n}
+                events.append(
+                    {"name": name, "ph": "X", "ts": start, "dur": length, "pid": 1, "tid": row, "args": args}
+                )
+            counters = {
+                "running": step.num_running,
+                "waiting": step.num_waiting,
+                "free blocks": step.num_free_blocks,
+                "scheduled tokens": sum(step.num_scheduled_tokens.values()),
+            }
+            for name, value in counters.items():
+                events.append({"name": name, "ph": "C", "ts": start, "pid": 1, "args": {name: value}})
+        for request_id, row in rows.items():
+            label = {"name": f"request {request_id}"}
+            events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": label})
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+
+def _apply(tables: dict[str, list[int]], changes: list[Change]) -> None:
+    for request_id, blocks in changes:
+        if blocks is None:
+            tables.pop(request_id, None)
+        else:
+            tables.setdefault(request_id, []).extend(blocks)
