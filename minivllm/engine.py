@@ -150,15 +150,10 @@ class Engine:
             text, token_ids = None, list(prompt)
         if not token_ids:
             raise ValueError("the prompt is empty; give it at least 1 token")
+        highest = self.model_config.vocab_size - 1
         for token in token_ids:
-            if (
-                isinstance(token, bool)
-                or not isinstance(token, int)
-                or not 0 <= token < self.model_config.vocab_size
-            ):
-                raise ValueError(
-                    f"the prompt holds token id {token!r}; ids go from 0 to {self.model_config.vocab_size - 1}"
-                )
+            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= highest:
+                raise ValueError(f"the prompt holds token id {token!r}; ids go from 0 to {highest}")
         return text, token_ids
 
     def _most_new_tokens(self, num_prompt_tokens: int) -> int:

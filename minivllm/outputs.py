@@ -132,12 +132,13 @@ class OutputBuilder:
     def _tail(self, num_chars: int) -> str:
         """The last characters of the text, gathered from as few pieces as hold them."""
         pieces: list[str] = []
+        missing = num_chars
         for piece in reversed(self._pieces):
             pieces.append(piece)
-            num_chars -= len(piece)
-            if num_chars <= 0:
+            missing -= len(piece)
+            if missing <= 0:
                 break
-        return "".join(reversed(pieces))
+        return "".join(reversed(pieces))[-num_chars:]
 
     def _shown_text(self) -> str:
         if self._text is not None:

@@ -120,7 +120,7 @@ class BlockTable:
         """Slots of positions start … start + n − 1: block id · block_size + offset in the block."""
         if start < 0 or n < 0 or start + n > self.num_tokens:
             raise ValueError(
-                f"positions {start} to {start + n - 1} are not all in the table, which holds {self.num_tokens}"
+                f"positions {start} to {start + n - 1} are not all in the table of {self.num_tokens} tokens"
             )
         size, blocks = self.block_size, self.blocks
         if n == 1:

@@ -101,7 +101,7 @@ def test_table_refuses_wrong_block_counts_and_positions():
         table.append_tokens(5, [0])
     table.append_tokens(5, [0, 3])
     for start, n in ((0, 6), (-1, 2), (5, 1)):
-        with pytest.raises(ValueError, match="holds 5"):
+        with pytest.raises(ValueError, match="table of 5 tokens"):
             table.slot_mapping(start, n)
     assert table.slot_mapping(3, 2) == [3, 12]
 
