@@ -19,6 +19,8 @@ from .attention.paged import PagedBackend, paged_attention
 from .config import EngineConfig
 from .executor.model_runner import ModelRunner
 from .kv.manager import KVManager
+from .kv.prefix import HashPrefixCache
+from .kv.radix import RadixPrefixCache
 from .model.config import ModelConfig
 from .model.fetch import resolve
 from .model.loader import load_model
@@ -55,7 +57,16 @@ def assemble(config: EngineConfig, parts: Parts) -> Assembly:
     tokenizer_thread.join()
     if isinstance(tokenizers[0], Exception):
         raise tokenizers[0]
-    kv = KVManager(parts.block_pool(num_blocks), config.block_size, parts.block_table)
+    num_host_blocks = _num_host_blocks(config, model_config, dtype, num_blocks)
+    if num_host_blocks:
+        backend.allocate_host(num_host_blocks)
+    kv = KVManager(
+        parts.block_pool(num_blocks),
+        config.block_size,
+        parts.block_table,
+        _prefix_cache(config, parts),
+        num_host_blocks,
+    )
     scheduler = parts.scheduler(config, kv, parts.plan_step)
     executor = ModelRunner(model, backend, config.seed)
     return Assembly(config, model_config, tokenizers[0], executor, kv, scheduler)
@@ -86,16 +97,21 @@ def _settle(config: EngineConfig, model_config: ModelConfig) -> EngineConfig:
     max_model_len = config.max_model_len or limit
     if max_model_len > limit:
         raise ValueError(f"max_model_len is {max_model_len}, the model goes to {limit} tokens; lower it")
-    block_size = config.block_size
+    block_size, prefix_caching = config.block_size, config.enable_prefix_caching
     if config.attention_backend == "contiguous":
         block_size = max_model_len  # one block a request, reserved whole
+        prefix_caching = False  # nothing but whole requests could be shared
+        if config.preemption_mode == "swap":
+            raise ValueError("preemption_mode is 'swap', which a contiguous cache has no use for; use paged")
     if not config.enable_chunked_prefill and config.max_num_batched_tokens < max_model_len:
         raise ValueError(
             f"max_num_batched_tokens is {config.max_num_batched_tokens}, max_model_len is {max_model_len}: "
             "without chunked prefill a step must hold the longest prompt; raise the first, lower the second, "
             "or set enable_chunked_prefill=True"
         )
-    return replace(config, max_model_len=max_model_len, block_size=block_size)
+    return replace(
+        config, max_model_len=max_model_len, block_size=block_size, enable_prefix_caching=prefix_caching
+    )
 
 
 def _num_blocks(config, model_config, dtype, device) -> int:
@@ -114,6 +130,22 @@ def _num_blocks(config, model_config, dtype, device) -> int:
             "them; lower block_size or max_model_len, or raise gpu_memory_utilization"
         )
     return num_blocks
+
+
+def _num_host_blocks(config, model_config, dtype, num_blocks: int) -> int:
+    """Size of the swap space: `swap_space` GiB, but no more than all device blocks twice over."""
+    if config.preemption_mode != "swap":
+        return 0
+    block_bytes = config.block_size * model_config.kv_bytes_per_token(dtype.itemsize)
+    return min(2 * num_blocks, int(config.swap_space * GIB // block_bytes))
+
+
+def _prefix_cache(config, parts: Parts):
+    if not config.enable_prefix_caching:
+        return None
+    if parts.prefix_cache is not None:
+        return parts.prefix_cache(config.block_size)
+    return {"hash": HashPrefixCache, "radix": RadixPrefixCache}[config.prefix_cache](config.block_size)
 
 
 def _free_host_bytes() -> int:

@@ -22,23 +22,30 @@ class EngineConfig:
     max_model_len: int | None = None
     block_size: int = 16
     num_gpu_blocks_override: int | None = None
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: float = 0.92
     swap_space: float = 4
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
-    enable_prefix_caching: bool = False
+    enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     tensor_parallel_size: int = 1
     skip_tokenizer_init: bool = False
 
     device: str = "auto"
     scheduler: str = "continuous"
+    policy: str = "fcfs"
+    preemption_mode: str = "recompute"
+    prefix_cache: str = "hash"
+    long_prefill_token_threshold: int = 0
     attention_backend: str = "auto"
     trace_capacity: int = 10_000
 
     def __post_init__(self) -> None:
         _one_of(self, "dtype", ("auto", "float32", "bfloat16", "float16"))
         _one_of(self, "scheduler", ("continuous", "static"))
+        _one_of(self, "policy", ("fcfs", "priority", "slo"))
+        _one_of(self, "preemption_mode", ("recompute", "swap"))
+        _one_of(self, "prefix_cache", ("hash", "radix"))
         _one_of(self, "attention_backend", ("auto", "contiguous", "paged"))
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "trace_capacity"):
             _at_least(self, name, 1)
@@ -46,6 +53,12 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 _at_least(self, name, 1)
         _at_least(self, "swap_space", 0)
+        _at_least(self, "long_prefill_token_threshold", 0)
+        if self.long_prefill_token_threshold and not self.enable_chunked_prefill:
+            raise ValueError(
+                f"long_prefill_token_threshold is {self.long_prefill_token_threshold}, but without chunked "
+                "prefill a prompt is never cut; set it to 0 or enable_chunked_prefill=True"
+            )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError(
                 f"gpu_memory_utilization is {self.gpu_memory_utilization}; it is a share of memory, "

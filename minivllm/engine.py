@@ -12,7 +12,7 @@ from typing import Any
 
 from .assembly import assemble
 from .config import EngineConfig
-from .outputs import OutputBuilder, RequestOutput
+from .outputs import OutputGroup, RequestOutput
 from .parts import Parts
 from .request import Request
 from .sampling import SamplingParams
@@ -34,31 +34,37 @@ class Engine:
         self.kv = built.kv
         self.scheduler = built.scheduler
         self.trace = Trace(config.trace_capacity)
-        self._builders: dict[str, OutputBuilder] = {}  # unfinished requests
+        self._groups: dict[str, OutputGroup] = {}  # unfinished requests, with all their completions
         self._num_added = 0
 
     @property
     def has_unfinished_requests(self) -> bool:
-        return bool(self._builders)
+        return bool(self._groups)
 
     def add_request(
-        self, prompt: Prompt, params: SamplingParams | None = None, request_id: str | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        ttft_target: float | None = None,
+        itl_target: float | None = None,
     ) -> str:
-        """Queue a request and return its id. `ValueError` for a prompt that is empty, has a token id
-        out of range, or can never fit; nothing is queued then."""
+        """Queue a request and return its id. `priority` (smaller first) counts with policy="priority",
+        the targets in seconds with policy="slo". `ValueError` for a prompt that is empty, has a token
+        id out of range, or can never fit; nothing is queued then."""
         params = params or SamplingParams()
-        text, token_ids = self._read_prompt(prompt)
+        text, token_ids, cache_salt = self._read_prompt(prompt)
         if params.stop_strings and self.tokenizer is None:
             raise ValueError("stop strings need a tokenizer; use stop_token_ids, or load the tokenizer")
-        if params.n != 1:
+        if params.n > 1 and self.config.attention_backend == "contiguous":
             raise ValueError(
-                f"n is {params.n}; this engine returns one completion a prompt, so leave it at 1"
+                f"n is {params.n}, but a contiguous cache cannot share a prompt; use n=1 or paged"
             )
         request_id = str(self._num_added) if request_id is None else request_id
-        if request_id in self._builders:
-            raise ValueError(
-                f"request id {request_id!r} is in use; choose another, or wait until it has ended"
-            )
+        if request_id in self._groups or "#" in request_id:
+            raise ValueError(f"request id {request_id!r} is in use or has a '#'; choose another")
         request = Request(
             request_id,
             token_ids,
@@ -67,10 +73,14 @@ class Engine:
             max_tokens=params.max_tokens or self._most_new_tokens(len(token_ids)),
             stop_ids=self._stop_ids(params),
             arrival_time=time.perf_counter(),
+            priority=priority,
+            ttft_target=ttft_target,
+            itl_target=itl_target,
+            cache_salt=cache_salt,
         )
         self.scheduler.add(request)
         self._num_added += 1
-        self._builders[request_id] = OutputBuilder(request, text, self.tokenizer)
+        self._groups[request_id] = OutputGroup(request, text, self.tokenizer)
         return request_id
 
     def step(self) -> list[RequestOutput]:
@@ -80,38 +90,59 @@ class Engine:
         changes, self.kv.changes = self.kv.changes, []
         num_running, num_free = len(self.scheduler.running), self.kv.num_free_blocks
         for chunk in plan.chunks:
-            metrics = self._builders[chunk.request.request_id].metrics
-            metrics.first_scheduled_time = metrics.first_scheduled_time or time_start
-        result = self.executor.execute(plan)
+            self._groups[chunk.request.parent_id].metrics.scheduled(time_start)
+        try:
+            result = self.executor.execute(plan)
+        except BaseException:
+            if hasattr(self.scheduler, "recover"):
+                self.scheduler.recover(plan)
+            raise
         now = time.perf_counter()
-        outputs = [
-            self._take_token(request, token_id, result.details, now)
-            for request, token_id in self.scheduler.update(plan, result.token_ids)
-        ]
+        touched: dict[str, OutputGroup] = {}
+        finished: list[str] = []
+        for request, token_id in self.scheduler.update(plan, result.token_ids):
+            touched[request.parent_id] = self._take_token(request, token_id, result.details, now)
+            if request.is_finished:
+                finished.append(request.request_id)
+        if self.config.policy == "slo":
+            self.scheduler.step_time.observe(plan.num_tokens, now - time_start)
         self.trace.record(
             time_start=time_start,
             time_end=now,
             num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
             preempted=plan.preempted,
-            finished=[output.request_id for output in outputs if output.finished],
+            finished=finished,
             num_running=num_running,
             num_waiting=len(self.scheduler.waiting),
             num_free_blocks=num_free,
+            num_swapped_out=len(plan.swap_out),
+            num_copied=len(plan.copies),
+            num_swapped_in=len(plan.swap_in),
             changes=changes,
         )
+        outputs = [group.output() for group in touched.values()]
+        for output in outputs:
+            if output.finished:
+                del self._groups[output.request_id]
         return outputs
 
     def abort(self, request_id: str) -> RequestOutput | None:
         """End a request now and free its blocks; what it has produced so far, or None if it is not
         (or no longer) here."""
-        builder = self._builders.pop(request_id, None)
-        if builder is None:
+        group = self._groups.pop(request_id, None)
+        if group is None:
             return None
-        self.scheduler.abort(builder.request)
-        return builder.output()
+        for builder in group.builders:
+            self.scheduler.abort(builder.request)
+        return group.output()
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached prefixes; what running requests use stays theirs."""
+        self.kv.reset_prefix_cache()
 
     def stats(self) -> dict[str, int]:
-        """Counters of now and since the start. Blocks are KV blocks of `block_size` tokens."""
+        """Counters of now and since the start. Blocks are KV blocks of `block_size` tokens; those of
+        the prefix cache that nobody uses count as free. Prefix-cache figures are tokens."""
         return {
             "num_blocks": self.kv.num_blocks,
             "num_free_blocks": self.kv.num_free_blocks,
@@ -119,42 +150,50 @@ class Engine:
             "num_waiting": len(self.scheduler.waiting),
             "num_preemptions": getattr(self.scheduler, "num_preemptions", 0),
             "num_steps": self.trace.num_steps,
-            "prefix_cache_queries": 0,
-            "prefix_cache_hits": 0,
+            "prefix_cache_queries": self.kv.num_prefix_queries,
+            "prefix_cache_hits": self.kv.num_prefix_hits,
+            "num_host_blocks": self.kv.swap.num_blocks,
+            "num_free_host_blocks": self.kv.swap.num_free_blocks,
         }
 
-    def _take_token(self, request: Request, token_id: int, details: dict, now: float) -> RequestOutput:
-        builder = self._builders[request.request_id]
-        sampled = details[request.request_id][0] if details else None
-        stop = builder.add(token_id, now, sampled)
+    def _take_token(self, request: Request, token_id: int, details: dict, now: float) -> OutputGroup:
+        group = self._groups[request.parent_id]
+        sampled = None
+        if details:  # the children's first tokens were sampled from their parent's row
+            samples = details.get(request.request_id) or details[request.parent_id]
+            sampled = samples[request.index if len(samples) > 1 else 0]
+        builder = group.builder_of(request)
+        stop = builder.add(token_id, sampled)
         if stop is not None:
             request.stop_reason, request.finish_reason = stop, "stop"
             self.scheduler.abort(request)  # nothing to do if the same token has ended it anyway
-        if request.is_finished:
-            builder.metrics.finished_time = now
-            del self._builders[request.request_id]
-        return builder.output()
+        group.metrics.token(now, request.index, request.is_finished)
+        return group
 
-    def _read_prompt(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        if isinstance(prompt, str):
+    def _read_prompt(self, prompt: Prompt) -> tuple[str | None, list[int], str | None]:
+        """(text, token ids, cache salt) of a prompt in any of its forms."""
+        salt = None
+        if isinstance(prompt, dict):
+            if "prompt_token_ids" not in prompt and not isinstance(prompt.get("prompt"), str):
+                raise ValueError(f"prompt has the keys {sorted(prompt)}; it needs prompt or prompt_token_ids")
+            salt = prompt.get("cache_salt")
+            text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+        elif isinstance(prompt, str):
+            text, token_ids = prompt, None
+        else:
+            text, token_ids = None, prompt
+        if token_ids is None:
             if self.tokenizer is None:
                 raise ValueError("a text prompt needs a tokenizer; give {'prompt_token_ids': [...]} instead")
-            text, token_ids = prompt, self.tokenizer.encode(prompt)
-        elif isinstance(prompt, dict):
-            if "prompt_token_ids" not in prompt:
-                if isinstance(prompt.get("prompt"), str):
-                    return self._read_prompt(prompt["prompt"])
-                raise ValueError(f"prompt has the keys {sorted(prompt)}; it needs prompt or prompt_token_ids")
-            text, token_ids = prompt.get("prompt"), list(prompt["prompt_token_ids"])
-        else:
-            text, token_ids = None, list(prompt)
+            token_ids = self.tokenizer.encode(text)
+        token_ids = list(token_ids)
         if not token_ids:
             raise ValueError("the prompt is empty; give it at least 1 token")
         highest = self.model_config.vocab_size - 1
         for token in token_ids:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= highest:
                 raise ValueError(f"the prompt holds token id {token!r}; ids go from 0 to {highest}")
-        return text, token_ids
+        return text, token_ids, salt
 
     def _most_new_tokens(self, num_prompt_tokens: int) -> int:
         """For `max_tokens=None`: as many as model and pool allow; at least 1, to be refused by name."""

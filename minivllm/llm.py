@@ -37,17 +37,22 @@ class LLM:
     def stats(self) -> dict[str, int]:
         return self.engine.stats()
 
+    def reset_prefix_cache(self) -> None:
+        self.engine.reset_prefix_cache()
+
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Answer one prompt or many; the outputs are in the order of the prompts.
 
         A prompt is a text, a list of token ids, {"prompt": …} or {"prompt_token_ids": …};
-        `sampling_params` is one for all or one each. If a prompt is refused (`ValueError`), or the
+        a "cache_salt" beside them keeps its cached prefixes to itself. `sampling_params` is one for all
+        or one each; `priority` (smaller first) is one each, for policy="priority". If a prompt is refused (`ValueError`), or the
         run is interrupted, none of this call's requests is left in the engine.
         """
         prompts = _as_list(prompts)
@@ -59,14 +64,18 @@ class LLM:
             raise ValueError(
                 f"{len(prompts)} prompts but {len(all_params)} sampling_params; give one or one each"
             )
+        if priority is not None and len(priority) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts but {len(priority)} priorities; give one each")
         ids: list[str] = []
         done: dict[str, RequestOutput] = {}
-        bar = tqdm(total=len(prompts), desc="requests", unit="req", disable=not use_tqdm, miniters=0)
         num_tokens = 0
+        bar = None
         try:
-            for prompt, params in zip(prompts, all_params, strict=True):
-                ids.append(self.engine.add_request(prompt, params))
+            for i, (prompt, params) in enumerate(zip(prompts, all_params, strict=True)):
+                level = priority[i] if priority is not None else 0
+                ids.append(self.engine.add_request(prompt, params, priority=level))
             waiting_for = set(ids)
+            bar = tqdm(total=len(ids), desc="requests", unit="req", disable=not use_tqdm, miniters=0)
             while waiting_for:
                 for output in self.engine.step():
                     num_tokens += 1
@@ -78,7 +87,8 @@ class LLM:
                 bar.set_postfix_str(f"{num_tokens} tokens, {rate:.1f} tokens/s", refresh=False)
                 bar.update(0)  # redraws, at most ten times a second
         finally:
-            bar.close()
+            if bar is not None:
+                bar.close()
             for request_id in ids:
                 if request_id not in done:
                     self.engine.abort(request_id)

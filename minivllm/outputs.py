@@ -36,7 +36,8 @@ class CompletionOutput:
 
 @dataclass
 class RequestMetrics:
-    """Seconds of `time.perf_counter()`. `token_times` holds one time per output token."""
+    """Seconds of `time.perf_counter()`. `token_times` has one time per output token of the first
+    completion, `finished_time` is that of the last completion."""
 
     arrival_time: float
     first_scheduled_time: float | None = None
@@ -51,6 +52,16 @@ class RequestMetrics:
     def inter_token_latencies(self) -> list[float]:
         return [b - a for a, b in zip(self.token_times, self.token_times[1:], strict=False)]
 
+    def scheduled(self, now: float) -> None:
+        if self.first_scheduled_time is None:
+            self.first_scheduled_time = now
+
+    def token(self, now: float, index: int, is_last: bool) -> None:
+        if index == 0:
+            self.token_times.append(now)
+        if is_last:
+            self.finished_time = now
+
 
 @dataclass
 class RequestOutput:
@@ -63,15 +74,41 @@ class RequestOutput:
     metrics: RequestMetrics | None = None
 
 
-class OutputBuilder:
-    """Text, logprobs and times of one request. `tokenizer` may be None: then the text is empty, and
-    stop strings cannot match."""
+class OutputGroup:
+    """All completions of one prompt (n of them), and what is said of them together. `tokenizer` may be
+    None: then texts are empty, and stop strings cannot match."""
 
-    def __init__(self, request: Request, prompt: str | None, tokenizer: Any, index: int = 0) -> None:
+    def __init__(self, request: Request, prompt: str | None, tokenizer: Any) -> None:
         self.request = request
         self.prompt = prompt
-        self.index = index
         self.metrics = RequestMetrics(request.arrival_time)
+        self.builders = [OutputBuilder(request, tokenizer)]
+        self._tokenizer = tokenizer
+
+    def builder_of(self, request: Request) -> OutputBuilder:
+        """The builder of a completion; children join when their first token comes."""
+        if request.index == len(self.builders):
+            self.builders.append(OutputBuilder(request, self._tokenizer))
+        return self.builders[request.index]
+
+    def output(self) -> RequestOutput:
+        request = self.request
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
+            outputs=[builder.completion() for builder in self.builders],
+            finished=all(builder.request.finish_reason is not None for builder in self.builders),
+            num_cached_tokens=request.num_cached_tokens,
+            metrics=self.metrics,
+        )
+
+
+class OutputBuilder:
+    """Text and logprobs of one completion."""
+
+    def __init__(self, request: Request, tokenizer: Any) -> None:
+        self.request = request
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, request.params.skip_special_tokens) if tokenizer else None
         self._pieces: list[str] = []
@@ -82,13 +119,12 @@ class OutputBuilder:
         self._logprobs: list[dict[int, Logprob]] = []
         self._cumulative_logprob = 0.0
 
-    def add(self, token_id: int, now: float, sampled: Any = None) -> str | None:
+    def add(self, token_id: int, sampled: Any = None) -> str | None:
         """Take one token; return the stop string that it completes, if any. A token that ends the
         request by its id (end of sequence, stop ids) adds no text."""
-        self.metrics.token_times.append(now)
         if sampled is not None and sampled.logprob is not None:
             self._add_logprobs(token_id, sampled)
-        if self._detokenizer is None or (self.request.finish_reason == "stop"):
+        if self._detokenizer is None or self.request.finish_reason == "stop":
             return None
         piece = self._detokenizer.add(token_id)
         if not piece:
@@ -99,25 +135,16 @@ class OutputBuilder:
             return None
         return self._find_stop(len(piece))
 
-    def output(self) -> RequestOutput:
+    def completion(self) -> CompletionOutput:
         request = self.request
-        completion = CompletionOutput(
-            index=self.index,
+        return CompletionOutput(
+            index=request.index,
             text=self._shown_text(),
             token_ids=request.output_token_ids,
             cumulative_logprob=self._cumulative_logprob if self._logprobs else None,
             logprobs=self._logprobs if request.params.logprobs is not None else None,
             finish_reason=request.finish_reason,
             stop_reason=request.stop_reason,
-        )
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=self.prompt,
-            prompt_token_ids=request.token_ids[: request.num_prompt_tokens],
-            outputs=[completion],
-            finished=request.finish_reason is not None,
-            num_cached_tokens=request.num_cached_tokens,
-            metrics=self.metrics,
         )
 
     def _find_stop(self, num_new_chars: int) -> str | None:

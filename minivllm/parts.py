@@ -24,6 +24,7 @@ class Parts:
 
     block_pool: Callable[..., Any] = BlockPool  # (num_blocks) -> kv.blocks.BlockPool
     block_table: Callable[..., Any] = BlockTable  # (block_size) -> kv.blocks.BlockTable
+    prefix_cache: Callable[..., Any] | None = None  # (block_size) -> kv.prefix.PrefixCache
     scheduler: Callable[..., Any] = ContinuousScheduler  # (config, kv, plan_step) -> scheduler.base.Scheduler
     plan_step: Callable[..., Any] = plan_step  # (running, waiting, budget, kv) -> [(request, n)]
     kv_cache: Callable[..., Any] | None = None  # one request's cache of the contiguous backend

@@ -24,6 +24,9 @@ class Request:
 
     `arrival` is the engine's running number of the request: the order in which requests came.
     `stop_ids` are the tokens that end it (end of sequence included, unless it is ignored).
+    `index` counts the completions of one prompt (n > 1). `ttft_target` and `itl_target` are seconds,
+    and `order` is the request's place among all others: see scheduler/policy.py. Requests share cached
+    prefixes only with those of the same `cache_salt`.
     """
 
     def __init__(
@@ -36,6 +39,11 @@ class Request:
         max_tokens: int | None = None,
         stop_ids: frozenset[int] = frozenset(),
         arrival_time: float = 0.0,
+        index: int = 0,
+        priority: int = 0,
+        ttft_target: float | None = None,
+        itl_target: float | None = None,
+        cache_salt: str | None = None,
     ) -> None:
         self.request_id = request_id
         self.params = params
@@ -46,6 +54,12 @@ class Request:
         self.stop_ids = stop_ids
         self.arrival = arrival
         self.arrival_time = arrival_time
+        self.index = index
+        self.priority = priority
+        self.ttft_target = ttft_target
+        self.itl_target = itl_target
+        self.cache_salt = cache_salt
+        self.order: tuple[float, ...] = (arrival, index)
         self.status = Status.WAITING
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
@@ -68,6 +82,33 @@ class Request:
     @property
     def is_finished(self) -> bool:
         return self.status is Status.FINISHED
+
+    @property
+    def parent_id(self) -> str:
+        """Id of the request that the user made; completions after the first are called "id#index"."""
+        return self.request_id if self.index == 0 else self.request_id.rpartition("#")[0]
+
+    @property
+    def num_samples(self) -> int:
+        """Tokens to sample when the known ones are computed: n at the end of a prompt that forks."""
+        return self.params.n if self.index == 0 and self.num_output_tokens == 0 else 1
+
+    def fork(self, index: int) -> Request:
+        """Another completion of the same prompt, with nothing computed yet."""
+        return Request(
+            f"{self.request_id}#{index}",
+            self.token_ids[: self.num_prompt_tokens],
+            self.params,
+            arrival=self.arrival,
+            max_tokens=self.max_tokens,
+            stop_ids=self.stop_ids,
+            arrival_time=self.arrival_time,
+            index=index,
+            priority=self.priority,
+            ttft_target=self.ttft_target,
+            itl_target=self.itl_target,
+            cache_salt=self.cache_salt,
+        )
 
     def append(self, token_id: int) -> None:
         """Take a sampled token; decide whether it ends the request (sets `finish_reason`)."""

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-Change = tuple[str, "list[int] | None"]  # (request id, blocks appended), or None: the table is gone
+# What `KVManager` notes: ("append", request id, blocks), ("replace", request id, (position, block)),
+# ("drop", request id, None), ("cache", None, blocks), ("evict", None, blocks).
+Change = tuple[str, "str | None", Any]
 
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step. Times are seconds of `time.perf_counter()`."""
+    """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks."""
 
     index: int
     time_start: float
@@ -29,6 +31,9 @@ class StepRecord:
     num_running: int
     num_waiting: int
     num_free_blocks: int
+    num_swapped_out: int
+    num_copied: int
+    num_swapped_in: int
     changes: list[Change] = field(repr=False)
     _trace: Trace = field(repr=False, compare=False)
 
@@ -36,7 +41,42 @@ class StepRecord:
     def block_tables(self) -> dict[str, list[int]]:
         """{request id: block ids} as they stood when the step had run, before finished requests
         gave theirs back in the next record."""
-        return self._trace.tables_after(self.index)
+        return self._trace.state_after(self.index).tables()
+
+    @property
+    def cached_blocks(self) -> set[int]:
+        """Blocks that the prefix cache held then, used or not."""
+        return set(self._trace.state_after(self.index).cached)
+
+
+class KVState:
+    """Block tables and cached blocks at one moment; `apply` moves it on by some changes."""
+
+    def __init__(self) -> None:
+        self.by_request: dict[str, list[int]] = {}
+        self.cached: set[int] = set()
+
+    def apply(self, changes: list[Change]) -> None:
+        for kind, request_id, what in changes:
+            if kind == "append":
+                self.by_request.setdefault(request_id, []).extend(what)
+            elif kind == "replace":
+                position, block = what
+                self.by_request[request_id][position] = block
+            elif kind == "drop":
+                self.by_request.pop(request_id, None)
+            elif kind == "cache":
+                self.cached.update(what)
+            else:
+                self.cached.difference_update(what)
+
+    def tables(self) -> dict[str, list[int]]:
+        return {request_id: list(blocks) for request_id, blocks in self.by_request.items()}
+
+    def copy(self) -> KVState:
+        other = KVState()
+        other.by_request, other.cached = self.tables(), set(self.cached)
+        return other
 
 
 class Trace:
@@ -45,32 +85,31 @@ class Trace:
     def __init__(self, capacity: int = 10_000) -> None:
         self.steps: deque[StepRecord] = deque(maxlen=capacity)
         self.num_steps = 0
-        self._base: dict[str, list[int]] = {}  # tables before the first record that is kept
-        self._memo: tuple[int, dict[str, list[int]]] | None = None
+        self._base = KVState()  # before the first record that is kept
+        self._memo: tuple[int, KVState] | None = None  # (steps applied, state): reading on is cheap
 
     def record(self, **facts: Any) -> StepRecord:
         """Append one step; `facts` are the fields of `StepRecord` but index and trace."""
         if len(self.steps) == self.steps.maxlen:
-            _apply(self._base, self.steps[0].changes)
+            self._base.apply(self.steps[0].changes)
         step = StepRecord(index=self.num_steps, _trace=self, **facts)
         self.num_steps += 1
         self.steps.append(step)
         return step
 
-    def tables_after(self, index: int) -> dict[str, list[int]]:
-        """Block tables after step `index`, played back from the changes. Reading steps in order
-        costs one step's changes each."""
+    def state_after(self, index: int) -> KVState:
+        """Tables and cached blocks after step `index`, played back from the changes; do not change it.
+        Reading steps in order costs one step's changes each."""
         first = self.steps[0].index if self.steps else 0
         if not self.steps or not first <= index < self.num_steps:
             raise ValueError(f"step {index} is not kept; the trace holds {first} to {self.num_steps - 1}")
-        position, tables = first, self._base
-        if self._memo is not None and first <= self._memo[0] <= index + 1:
-            position, tables = self._memo
-        tables = {request_id: list(blocks) for request_id, blocks in tables.items()}
+        if self._memo is None or not first <= self._memo[0] <= index + 1:
+            self._memo = (first, self._base.copy())
+        position, state = self._memo
         for step in islice(self.steps, position - first, index + 1 - first):
-            _apply(tables, step.changes)
-        self._memo = (index + 1, tables)
-        return {request_id: list(blocks) for request_id, blocks in tables.items()}
+            state.apply(step.changes)
+        self._memo = (index + 1, state)
+        return state
 
     def to_perfetto(self, path: str) -> None:
         """Write the steps as a Chrome trace (JSON), which trace viewers such as Perfetto open: one
@@ -99,11 +138,3 @@ class Trace:
             events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": label})
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
-
-
-def _apply(tables: dict[str, list[int]], changes: list[Change]) -> None:
-    for request_id, blocks in changes:
-        if blocks is None:
-            tables.pop(request_id, None)
-        else:
-            tables.setdefault(request_id, []).extend(blocks)

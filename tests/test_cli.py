@@ -33,7 +33,9 @@ def test_fetch_says_where_the_model_is(capsys, smollm2):
 
 
 def test_chat_answers_one_message(capsys, smollm2):
-    code, out, _ = run(capsys, "chat", "--message", "Say hello.", "--max-tokens", "4", "--temperature", "0", "--json")
+    code, out, _ = run(
+        capsys, "chat", "--message", "Say hello.", "--max-tokens", "4", "--temperature", "0", "--json"
+    )
     assert code == 0 and len(json.loads(out)["outputs"]) == 1
 
 
@@ -44,7 +46,10 @@ def test_chat_answers_one_message(capsys, smollm2):
         (["generate", "--prompt", "a", "--temperature", "-1"], ["temperature is -1.0"]),
         (["generate", "--prompt", "a", "--top-p", "1.5"], ["top_p is 1.5"]),
         (["generate", "--prompt", "a", "--max-tokens", "0"], ["max_tokens is 0"]),
-        (["generate", "--prompt", "a", "--max-tokens", "9000"], ["max_tokens is 9000", "max_model_len is 8192"]),
+        (
+            ["generate", "--prompt", "a", "--max-tokens", "9000"],
+            ["max_tokens is 9000", "max_model_len is 8192"],
+        ),
         (["generate", "--prompt", "a", "--block-size", "0"], ["block_size is 0"]),
         (["generate", "--prompt", "a", "--model", "tests"], ["tests", "config.json"]),
         (["fetch", "--model", "no such/model name"], ["no such/model name", "SmolLM2-135M-Instruct"]),

@@ -11,7 +11,11 @@ GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 @pytest.fixture(scope="module")
 def llm(checkpoints):
     return LLM(
-        checkpoints["llama"], skip_tokenizer_init=True, num_gpu_blocks_override=16, block_size=4, max_model_len=64
+        checkpoints["llama"],
+        skip_tokenizer_init=True,
+        num_gpu_blocks_override=16,
+        block_size=4,
+        max_model_len=64,
     )
 
 
@@ -92,7 +96,12 @@ def test_model_len_beyond_the_model_is_refused(checkpoints):
     with pytest.raises(ValueError, match="max_model_len is 600, the model goes to 512"):
         LLM(checkpoints["llama"], skip_tokenizer_init=True, max_model_len=600)
     with pytest.raises(ValueError, match="without chunked prefill"):
-        LLM(checkpoints["llama"], skip_tokenizer_init=True, enable_chunked_prefill=False, max_num_batched_tokens=8)
+        LLM(
+            checkpoints["llama"],
+            skip_tokenizer_init=True,
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=8,
+        )
 
 
 def test_interrupt_leaves_no_request_and_no_block_behind(llm, monkeypatch):
@@ -135,7 +144,11 @@ def test_abort_returns_what_there_is_and_frees_the_blocks(llm):
     request_id = engine.add_request([1, 2, 3], GREEDY)
     engine.step()
     output = engine.abort(request_id)
-    assert (output.finished, output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == (True, "abort", 1)
+    assert (output.finished, output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == (
+        True,
+        "abort",
+        1,
+    )
     assert engine.abort(request_id) is None
     assert llm.stats()["num_free_blocks"] == 16
 
@@ -158,7 +171,9 @@ def test_stop_token_ends_the_request_unless_min_tokens_holds_it_back(llm):
     first = free.index(free[2])
     assert output.outputs[0].token_ids == free[: first + 1]
     assert (output.outputs[0].finish_reason, output.outputs[0].stop_reason) == ("stop", free[2])
-    stop = SamplingParams(temperature=0, max_tokens=6, min_tokens=5, ignore_eos=True, stop_token_ids=[free[2]])
+    stop = SamplingParams(
+        temperature=0, max_tokens=6, min_tokens=5, ignore_eos=True, stop_token_ids=[free[2]]
+    )
     (output,) = llm.generate([5, 6, 7], stop, use_tqdm=False)
     assert len(output.outputs[0].token_ids) >= 5 and free[2] not in output.outputs[0].token_ids[:5]
 
@@ -168,7 +183,9 @@ def test_stop_string_is_found_across_token_borders_and_cut_off(smol):
     free = smol.chat(chat, SamplingParams(temperature=0, max_tokens=24), use_tqdm=False)[0].outputs[0]
     assert "Paris" in free.text
     stop = "France is P"
-    cut = smol.chat(chat, SamplingParams(temperature=0, max_tokens=24, stop=stop), use_tqdm=False)[0].outputs[0]
+    cut = smol.chat(chat, SamplingParams(temperature=0, max_tokens=24, stop=stop), use_tqdm=False)[0].outputs[
+        0
+    ]
     assert cut.text == free.text[: free.text.index(stop)]
     assert (cut.finish_reason, cut.stop_reason) == ("stop", stop)
     assert smol.stats()["num_free_blocks"] == 64

@@ -26,18 +26,18 @@ class Letters:
 def feed(pieces, stop, min_tokens=0):
     params = SamplingParams(max_tokens=1000, stop=stop, min_tokens=min_tokens)
     request = Request("r", [0], params)
-    builder = OutputBuilder(request, None, Letters(pieces))
+    builder = OutputBuilder(request, Letters(pieces))
     shown = []
     for token in range(len(pieces)):
         request.append(token)
-        hit = builder.add(token, 0.0)
+        hit = builder.add(token)
         if hit is not None:
             request.finish_reason, request.stop_reason = "stop", hit
-        shown.append(builder.output().outputs[0].text)
+        shown.append(builder.completion().text)
         if hit is not None:
             return shown, hit
     request.finish_reason = "length"
-    shown.append(builder.output().outputs[0].text)
+    shown.append(builder.completion().text)
     return shown, None
 
 
@@ -80,8 +80,8 @@ def test_a_long_answer_costs_no_more_per_token_than_a_short_one():
             return tail
 
     request = Request("r", [0], SamplingParams(max_tokens=5000, stop="needle"))
-    builder = Counting(request, None, Letters(["word "] * 4000))
+    builder = Counting(request, Letters(["word "] * 4000))
     for token in range(4000):
         request.append(token)
-        builder.add(token, 0.0)
+        builder.add(token)
     assert max(looked) <= 15

@@ -19,7 +19,13 @@ from minivllm.sampling import SamplingParams
 
 TABLE = list(csv.DictReader((Path(__file__).parent / "data" / "vllm_names.csv").open(encoding="utf-8")))
 CLASSES = {c.__name__: c for c in (SamplingParams, EngineConfig, RequestOutput, CompletionOutput)}
-OURS_ALONE = {"EngineConfig": {"device", "scheduler", "attention_backend", "trace_capacity"}}
+# vLLM calls our `policy` scheduling_policy, and knows other values.
+OURS_ALONE = {
+    "EngineConfig": {
+        "device", "scheduler", "policy", "preemption_mode", "prefix_cache", "attention_backend",
+        "trace_capacity",
+    }
+}  # fmt: skip
 
 
 def our_default(field):

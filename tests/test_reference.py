@@ -127,8 +127,9 @@ def test_end_of_sequence_must_be_the_last_token(references):
     stopped = references["qwen3"].generate(prompt, 10, eos_ids=[eos])
     assert stopped == tokens[: tokens.index(eos) + 1]
     assert references["qwen3"].check_greedy(prompt, stopped, eos_ids=[eos]) == Comparison(len(stopped), 0)
-    with pytest.raises(AssertionError, match="goes on after the end-of-sequence token at position"):
-        references["qwen3"].check_greedy(prompt, tokens, eos_ids=[eos])
+    for too_long in (tokens, tokens[: len(stopped) + 1]):
+        with pytest.raises(AssertionError, match=f"the end-of-sequence token at position {len(stopped) - 1}"):
+            references["qwen3"].check_greedy(prompt, too_long, eos_ids=[eos])
 
 
 @pytest.mark.parametrize(("prompt", "ours"), [([], [1]), ([1], []), ([1], [160]), ([1], [-1])])

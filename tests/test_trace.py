@@ -26,6 +26,9 @@ def run_with_trace(sim, trace):
             num_running=len(sim.scheduler.running),
             num_waiting=len(sim.scheduler.waiting),
             num_free_blocks=sim.kv.num_free_blocks,
+            num_swapped_out=len(plan.swap_out),
+            num_copied=len(plan.copies),
+            num_swapped_in=len(plan.swap_in),
             changes=changes,
         )
     return truth
@@ -34,7 +37,7 @@ def run_with_trace(sim, trace):
 def busy_sim():
     sim = Sim(num_blocks=7, block_size=2, max_num_batched_tokens=5)
     for i in range(7):
-        sim.add(prompt_len=1 + i, max_tokens=7 - i)
+        sim.add(prompt=1 + i, max_tokens=7 - i)
     return sim
 
 
@@ -51,7 +54,7 @@ def test_what_has_fallen_out_of_the_ring_is_refused_by_number():
     trace = Trace(3)
     run_with_trace(busy_sim(), trace)
     with pytest.raises(ValueError, match="step 0 is not kept"):
-        trace.tables_after(0)
+        trace.state_after(0)
 
 
 def test_reading_a_trace_while_it_grows():
@@ -63,7 +66,7 @@ def test_reading_a_trace_while_it_grows():
         sim.scheduler.update(plan, {c.request.request_id: [1] for c in plan.chunks if c.samples})
         step = trace.record(
             time_start=0, time_end=0, num_scheduled_tokens={}, preempted=[], finished=[], num_running=0,
-            num_waiting=0, num_free_blocks=0, changes=changes,
+            num_waiting=0, num_free_blocks=0, num_swapped_out=0, num_copied=0, num_swapped_in=0, changes=changes,
         )  # fmt: skip
         assert step.block_tables == truth
 

@@ -42,6 +42,18 @@ class AttentionBackend(Protocol):
     def allocate(self, num_blocks: int) -> None:
         """Make room for `num_blocks` blocks in every layer. Called once, before anything else."""
 
+    def allocate_host(self, num_blocks: int) -> None:
+        """Make room for `num_blocks` blocks in host memory. Called at most once; only for swapping."""
+
+    def move_blocks(
+        self,
+        swap_out: list[tuple[int, int]],
+        copies: list[tuple[int, int]],
+        swap_in: list[tuple[int, int]],
+    ) -> None:
+        """Copy blocks, all layers, in this order: device to host, device to device, host to device.
+        Pairs are (source block, target block). Only called when sharing or swapping is on."""
+
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         """Store new keys and values. k, v: [num_tokens, num_kv_heads, head_dim] (k after rotary);
         slot_mapping: [num_tokens], block id · block_size + offset in the block."""

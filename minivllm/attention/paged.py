@@ -88,6 +88,23 @@ class PagedBackend:
         # Zeros are free (the system maps them on first touch), and no slot ever holds a NaN by chance.
         self.data = torch.zeros(shape, dtype=self._dtype, device=self._device)
 
+    def allocate_host(self, num_blocks: int) -> None:
+        shape = (*self.data.shape[:2], num_blocks, *self.data.shape[3:])
+        self.host_data = torch.empty(shape, dtype=self._dtype, pin_memory=self.data.is_cuda)
+
+    def move_blocks(
+        self,
+        swap_out: list[tuple[int, int]],
+        copies: list[tuple[int, int]],
+        swap_in: list[tuple[int, int]],
+    ) -> None:
+        if swap_out:
+            _copy_blocks(self.data, self.host_data, swap_out)
+        if copies:
+            _copy_blocks(self.data, self.data, copies)
+        if swap_in:
+            _copy_blocks(self.host_data, self.data, swap_in)
+
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         self.data[layer, 0].flatten(0, 1).index_copy_(0, slot_mapping, k)
         self.data[layer, 1].flatten(0, 1).index_copy_(0, slot_mapping, v)
@@ -95,3 +112,9 @@ class PagedBackend:
     def attend(self, layer: int, q: torch.Tensor, meta: AttentionMeta) -> torch.Tensor:
         k_cache, v_cache = self.data[layer]
         return self._attention(q, k_cache, v_cache, meta.block_tables, meta.context_lens, meta.query_lens)
+
+
+def _copy_blocks(source: torch.Tensor, target: torch.Tensor, pairs: list[tuple[int, int]]) -> None:
+    """Copy whole blocks (dimension 2) in the order of the pairs."""
+    for source_block, target_block in pairs:
+        target[:, :, target_block].copy_(source[:, :, source_block], non_blocking=True)

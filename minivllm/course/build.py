@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from . import catalogue
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-STUB = "raise NotImplementedYet  # your code instead of this line"
+STUB = "raise course.NotImplementedYet  # your code instead of this line"
 REGION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.M | re.S)
 HIDDEN = re.compile(r"^ *### BEGIN HIDDEN TESTS\n.*?^ *### END HIDDEN TESTS\n?", re.M | re.S)
 MARKER = re.compile(r"^ *### (BEGIN|END) (SOLUTION|HIDDEN TESTS)\n?", re.M)
@@ -89,9 +89,23 @@ def execute(notebook, folder: Path):
         )
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+            cell.outputs = _tidy(cell.outputs)
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     return notebook
+
+
+def _tidy(outputs: list) -> list:
+    """Without stderr (progress bars, warnings), and with what was printed in one piece, however the
+    kernel happened to cut it."""
+    kept: list = []
+    for output in outputs:
+        if output.get("name") == "stderr":
+            continue
+        if kept and output.output_type == kept[-1].output_type == "stream":
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
 
 
 def out_of_step(source: str, lab: Path, solution: Path) -> list[str]:

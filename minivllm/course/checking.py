@@ -89,9 +89,7 @@ def _run_child(command: list[str]) -> tuple[str, list[str]]:
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
     with TemporaryDirectory() as folder, Path(folder, "printed").open("w+", encoding="utf-8") as file:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
-        )
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
         try:
             code = child.wait(START_S)
             ended = "ended" if code == 0 else f"ended with code {code}"

@@ -1,14 +1,16 @@
 """The process in which a check runs: `python -m minivllm.course.child MODULE ID SEED RESULTS`.
 
 It loads the very module that will be kept, with minivllm's own answer made unusable, and writes one line
-of JSON to RESULTS before and after each rule, so that whoever waits knows where it was if it never comes
-back. After `LIMIT_S` the process ends itself, and leaves in RESULTS.stuck the line it was at.
+of JSON to RESULTS after each rule, so that whoever waits knows where it was if it never comes back. After
+`LIMIT_S` seconds (or `MINIVLLM_CHECK_SECONDS`) the process ends itself, and leaves in RESULTS.stuck the
+line that it was at.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import sys
 from dataclasses import asdict
 from importlib import import_module
@@ -18,10 +20,11 @@ from typing import Any
 import torch
 
 from .catalogue import Exercise, find
-from .contracts.rules import OffLimits, Outcome, what_was_raised
+from .contracts.rules import NO_NOTEBOOK, OffLimits, Outcome, what_was_raised
 from .workspace import load_module
 
-LIMIT_S = 10
+LIMIT_VARIABLE = "MINIVLLM_CHECK_SECONDS"
+LIMIT_S = 10.0
 
 
 def main(module: str, exercise_id: str, seed: str, results: str) -> None:
@@ -30,8 +33,9 @@ def main(module: str, exercise_id: str, seed: str, results: str) -> None:
     for path in (f"minivllm.{exercise.reference}", *exercise.off_limits):
         _put_off_limits(path)
     torch.set_num_threads(1)
+    limit = float(os.environ.get(LIMIT_VARIABLE, LIMIT_S))
     with open(results, "w", encoding="utf-8") as out, open(f"{results}.stuck", "w") as stuck:
-        faulthandler.dump_traceback_later(LIMIT_S, file=stuck, exit=True)
+        faulthandler.dump_traceback_later(limit, file=stuck, exit=True)
 
         def say(**line: Any) -> None:
             out.write(json.dumps(line) + "\n")
@@ -44,19 +48,23 @@ def main(module: str, exercise_id: str, seed: str, results: str) -> None:
             say(**asdict(Outcome("it can be imported", "off limits", got=str(error))))
             return
         except Exception as error:
-            hint = "Put imports and helpers into the cell itself, and nothing that needs the notebook."
             raised = what_was_raised(error, module)
-            say(**asdict(Outcome("it can be imported", "broken", "import", raised, "no exception", hint)))
+            say(
+                **asdict(
+                    Outcome("it can be imported", "broken", "import", raised, "no exception", NO_NOTEBOOK)
+                )
+            )
             return
         _run(exercise, rules, part, int(seed), module, say)
 
 
 def _run(exercise: Exercise, rules: Any, part: Any, seed: int, module: str, say: Any) -> None:
-    for number, outcome in enumerate(rules.run(part, seed, module)):
+    names = [rule.name for rule in rules.rules]
+    say(next=names[0])
+    for outcome, following in zip(rules.run(part, seed, module), [*names[1:], ""], strict=True):
         outcome.called = outcome.called or exercise.name
         say(**asdict(outcome))
-        if number + 1 < len(rules):
-            say(next=rules.rules[number + 1].name)
+        say(next=following)
 
 
 def _put_off_limits(path: str) -> None:

@@ -73,7 +73,7 @@ class Lab:
 
     def predict(self, exercise_id: str, value: Any) -> None:
         """Keep a prediction, made before the measurement. None is none."""
-        if value is None:
+        if value is None or (isinstance(value, list | tuple) and None in value):
             print(f"{exercise_id}: no prediction yet. Type a number and run this cell again.")
             return
         self.workspace.note("predictions", exercise_id, value)
@@ -144,4 +144,6 @@ class Lab:
         noted = self.workspace.noted("checks", exercise.id) or {}
         if state == "failing" and self.workspace.has(exercise):
             return f"{noted['passed']} of {noted['num_rules']} rules; the version that passed is kept"
-        return f"{noted['passed']} of {noted['num_rules']} rules" if state == "failing" else state
+        if state == "failing" and noted["num_rules"]:
+            return f"{noted['passed']} of {noted['num_rules']} rules"
+        return state

@@ -1,15 +1,18 @@
 """From an object in a notebook to the text of a module that defines it.
 
-`inspect` cannot give the source of a class typed in a cell (Python 3.10–3.12), so the newest cell that
-defines it is looked up in the kernel's history. The module holds that definition and what it needs: its
-imports, its helpers from any cell, and earlier exercises by way of `part`. Names that begin with `spec_`
-raise there, so that calling an executable spec is no answer. Nothing of the notebook is run again.
+`inspect` cannot give the source of a class typed in a cell (Python 3.10–3.12), so the cell is found by the
+file name in the code of its methods. The module holds the definition and what it needs: its imports, its
+helpers from any cell, and earlier exercises by way of `part`. Names that begin with `spec_` raise there,
+so that calling an executable spec is no answer. Nothing of the notebook is run again.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import inspect
+import linecache
+import os
 import symtable
 import sys
 from collections.abc import Iterator
@@ -48,7 +51,8 @@ def module_text(obj: Any, exercise: Exercise) -> tuple[str, Definition]:
     home = next((cell for cell in cells if isinstance(cell.binding(exercise.name), Definition)), None)
     if home is None:
         raise SourceNotFound(f"run the cell that defines {exercise.name} first; its source is not found")
-    collector = _Collector(home, cells, exercise)
+    module = sys.modules.get(getattr(obj, "__module__", None))
+    collector = _Collector(home, cells, exercise, vars(module) if module else {})
     definition = home.binding(exercise.name)
     collector.add(home, definition)
     head = f'"""Exercise {exercise.title} of minivllm\'s labs, saved by lab.check."""\n\n'
@@ -79,8 +83,8 @@ def forbidden(name: str):
 class _Collector:
     """Follows the names that a definition uses to where they come from, dependencies first."""
 
-    def __init__(self, home: Cell, cells: list[Cell], exercise: Exercise) -> None:
-        self.home, self.cells, self.exercise = home, cells, exercise
+    def __init__(self, home: Cell, cells: list[Cell], exercise: Exercise, namespace: dict[str, Any]) -> None:
+        self.home, self.cells, self.exercise, self.namespace = home, cells, exercise, namespace
         self.imports: set[str] = set()
         self.bodies: list[str] = []
         self._seen: set[str] = {exercise.name}
@@ -103,7 +107,7 @@ class _Collector:
             self.imports.add("from minivllm.course.workspace import part")
             self.bodies.append(f'{name} = part("{earlier.id}")')
             return
-        for cell in [self.home, *self.cells]:
+        for cell in [self.home, *self._as_it_is_now(name), *self.cells]:
             node = cell.binding(name)
             if node is None:
                 continue
@@ -113,25 +117,47 @@ class _Collector:
                 self.add(cell, node)
             return
 
+    def _as_it_is_now(self, name: str) -> Iterator[Cell]:
+        """The cell of the helper that the name means now; an older cell may have been run again."""
+        helper = self.namespace.get(name)
+        if _is_cell(_file_of(helper) or ""):
+            yield from _cells(helper)
+
 
 def _cells(obj: Any) -> Iterator[Cell]:
-    """Where the object may be defined, newest first."""
-    module = getattr(obj, "__module__", None)
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if module == "__main__" and shell is not None:
-        texts = [_without_magics(text) for text in reversed(shell.history_manager.input_hist_raw)]
+    """Where the object may be defined: its own cell or file, then the other cells, newest first."""
+    home = _file_of(obj)
+    if home is not None and not _is_cell(home):
+        texts = [Path(home).read_text(encoding="utf-8")] if Path(home).is_file() else []
     else:
-        file = getattr(sys.modules.get(module), "__file__", None)
-        texts = [Path(file).read_text(encoding="utf-8")] if file else []
+        names = [name for name in reversed(linecache.cache) if _is_cell(name)]
+        if home is not None:
+            folder = os.path.dirname(home)
+            names = [home, *(n for n in names if n != home and os.path.dirname(n) == folder)]
+        texts = ["".join(linecache.cache[name][2]) for name in names]
     for text in texts:
         try:
             yield Cell(text)
-        except (SyntaxError, ValueError):  # a cell that never ran
+        except (SyntaxError, ValueError):
             continue
 
 
-def _without_magics(text: str) -> str:
-    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines())
+def _file_of(obj: Any) -> str | None:
+    """The name under which the code of a function, or of a class's methods, was compiled."""
+    for member in [obj, *(vars(obj).values() if isinstance(obj, type) else ())]:
+        member = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        code = getattr(inspect.unwrap(member) if callable(member) else member, "__code__", None)
+        if code is not None and (member is obj or member.__qualname__.startswith(f"{obj.__qualname__}.")):
+            return code.co_filename
+    module = sys.modules.get(getattr(obj, "__module__", None))
+    return getattr(module, "__file__", None)
+
+
+def _is_cell(name: str) -> bool:
+    """IPython keeps what it runs in `linecache`, with no time of change; it does so whether or not the
+    front end wants a history (nbval wants none)."""
+    entry = linecache.cache.get(name, ())
+    return len(entry) == 4 and entry[1] is None
 
 
 def _bound_by(node: ast.stmt) -> list[str]:

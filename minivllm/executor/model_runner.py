@@ -27,6 +27,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
+        if plan.swap_out or plan.copies or plan.swap_in:
+            self.backend.move_blocks(plan.swap_out, plan.copies, plan.swap_in)
         if not plan.chunks:
             return StepResult()
         token_ids, positions, slots, meta = self._batch(plan.chunks)
@@ -73,7 +75,8 @@ class ModelRunner:
             token_ids=request.token_ids,
             num_prompt_tokens=request.num_prompt_tokens,
             stop_ids=request.stop_ids,
-            seed=request_seed(self._engine_seed, request.arrival, request.params),
+            seed=request_seed(self._engine_seed, request.arrival, request.params) + request.index,
+            count=request.num_samples,
         )
 
     def _tensor(self, values: list) -> torch.Tensor:

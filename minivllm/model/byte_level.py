@@ -9,9 +9,7 @@ from __future__ import annotations
 
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + i): byte for i, byte in enumerate(_OTHERS)
-}
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
 def to_bytes(token: str) -> bytes:

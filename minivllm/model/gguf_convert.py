@@ -146,7 +146,10 @@ def _write_weights(folder: Path, tensors: list, meta: dict[str, Any], progress: 
             weight = _split_pairs(weight, heads[part])
         prefix = f"model.layers.{block[1]}." if block else ""
         weights[f"{prefix}{_TENSOR_NAMES[part]}.{kind}"] = np.ascontiguousarray(weight, np.float32)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    file = folder / "model.safetensors"
+    save_file(weights, file, metadata={"format": "pt"})
+    # The library makes it readable to its owner alone; a cache may be shared, as its other files are.
+    file.chmod((folder / "config.json").stat().st_mode)
 
 
 def _split_pairs(weight: np.ndarray, num_heads: int) -> np.ndarray:

@@ -90,12 +90,21 @@ class Tokenizer:
         text = self._chat_template.render(messages, add_generation_prompt, **variables)
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._chat_template_source)
+
     @cached_property
-    def _chat_template(self) -> ChatTemplate:
+    def _chat_template_source(self) -> str | None:
         file = self.folder / "chat_template.jinja"
         source = file.read_text(encoding="utf-8") if file.is_file() else self.config.get("chat_template")
         if isinstance(source, list):  # older checkpoints: several, by name
             source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        return source
+
+    @cached_property
+    def _chat_template(self) -> ChatTemplate:
+        source = self._chat_template_source
         if not source:
             raise ValueError(
                 f"{self.folder} has no chat template (chat_template in tokenizer_config.json, or "

@@ -16,25 +16,28 @@ EMPTY = "#E5E5E5"
 DPI = 100
 
 
+SETTINGS = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "grid.color": EMPTY,
+    "font.size": 10,
+    "legend.frameon": False,
+}
+
+
 def figure(columns: int = 1, width: float = 8.0, height: float = 3.4):
-    """(figure, axes) of one row; axes is a single one for one column. Sizes in inches."""
+    """(figure, axes) of one row; axes is a single one for one column. Sizes in inches. Sets
+    matplotlib's defaults to the course's, since titles and legends look theirs up when they are made."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    settings = {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": EMPTY,
-        "axes.axisbelow": True,
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.titlelocation": "left",
-        "legend.frameon": False,
-    }
-    with matplotlib.rc_context(settings):
-        made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-        return made, made.subplots(1, columns)
+    matplotlib.rcParams.update(SETTINGS)
+    made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return made, made.subplots(1, columns)
 
 
 def line(axes, x, y, number: int, label: str, **more) -> None:
@@ -56,11 +59,18 @@ def bar(axes, x: str, height: float, number: int, empty: bool = False) -> None:
     axes.bar(x, height, color=EMPTY if empty else PALETTE[number % len(PALETTE)], width=0.6)
 
 
-def cell(column: int, row: int, colour: str):
-    """A square of a matrix picture, for `axes.add_patch`."""
+def cell(axes, column: int, row: int, colour: str) -> None:
+    """A square of a matrix picture; rows and columns count from 1, row 1 is on top."""
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white")
+    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
+
+
+def matrix(axes, columns: int, rows: int) -> None:
+    """Set axes up for `cell`s."""
+    axes.set(xlim=(0.5, columns + 0.5), ylim=(rows + 0.5, 0.5), aspect="equal")
+    axes.set(xticks=range(1, columns + 1), yticks=range(1, rows + 1))
+    axes.grid(False)
 
 
 def show(made, alt: str) -> None:

@@ -57,6 +57,7 @@ def causal_attention(layer, q, k, v):
 
 def all_logits(decoder, token_ids):
     """Logits at every position of one sequence: [num_tokens, vocab_size]."""
+
     def attend(*args):
         return causal_attention(*args).to(decoder.dtype)
 

@@ -47,11 +47,12 @@ def the_first_token_is_the_most_likely_one(part, rng):
         same(_call(prompt, 1), part(model, prompt, 1, ListCache()), want)
 
 
-@rules.add("In attend: cache.append(layer, k, v) first, then attention over cache.view(layer).")
-def tokens_are_those_of_recompute(part, rng):
-    for length in (1, 3, 8):
-        model, prompt, want = task(rng, length, 8)
-        same(_call(prompt, 8), part(model, prompt, 8, ListCache()), want)
+@rules.add("After the prompt, give the model the newest token alone; the cache has the rest.")
+def every_token_is_computed_once(part, rng):
+    for length, n in ((1, 1), (3, 5), (6, 4)):
+        model, prompt, _ = task(rng, length, n)
+        part(model, prompt, n, ListCache())
+        same(f"{_call(prompt, n)}: token-forwards, p + n − 1", model.num_token_forwards, length + n - 1)
 
 
 @rules.add("A new token's position is the number of tokens before it, the prompt included.")
@@ -62,12 +63,11 @@ def a_new_token_gets_the_next_position(part, rng):
     same(f"{_call(prompt, 4)}: positions of all calls", positions, list(range(4 + 4 - 1)))
 
 
-@rules.add("After the prompt, give the model the newest token alone; the cache has the rest.")
-def every_token_is_computed_once(part, rng):
-    for length, n in ((1, 1), (3, 5), (6, 4)):
-        model, prompt, _ = task(rng, length, n)
-        part(model, prompt, n, ListCache())
-        same(f"{_call(prompt, n)}: token-forwards, p + n − 1", model.num_token_forwards, length + n - 1)
+@rules.add("In attend: cache.append(layer, k, v) first, then attention over cache.view(layer).")
+def tokens_are_those_of_recompute(part, rng):
+    for length in (1, 3, 8):
+        model, prompt, want = task(rng, length, 8)
+        same(_call(prompt, 8), part(model, prompt, 8, ListCache()), want)
 
 
 @rules.add("n tokens take n calls: one prefill and n − 1 decodes.")

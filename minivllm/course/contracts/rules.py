@@ -15,6 +15,9 @@ from typing import Any
 from .. import NotImplementedYet
 
 CUT = 200
+NO_NOTEBOOK = (
+    "A check runs your code without the notebook's variables. Define what you need in the same cell."
+)
 
 
 class Broken(Exception):
@@ -87,7 +90,8 @@ def _run(rule: Rule, part: Any, seed: int, source_file: str | None) -> Outcome:
         )
     except Exception as error:
         got = what_was_raised(error, source_file)
-        return Outcome(rule.name, "broken", got=got, expected="no exception", hint=rule.hint)
+        hint = NO_NOTEBOOK if isinstance(error, NameError) else rule.hint
+        return Outcome(rule.name, "broken", got=got, expected="no exception", hint=hint)
     return Outcome(rule.name, "passed")
 
 
