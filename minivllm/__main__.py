@@ -8,7 +8,7 @@ from importlib import import_module
 
 from .commands.common import print_json
 
-COMMANDS = ("fetch", "generate", "chat", "demo")
+COMMANDS = ("fetch", "generate", "chat", "demo", "bench")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,6 +1,12 @@
 """Models that many tests share, each made once in a session and only if a test asks for it."""
 
-import pytest
+import os
+
+# Tiny models gain nothing from more threads, and waiting for each other costs a lot on a busy machine.
+# Must be set before torch is imported; whoever wants more threads sets the variable.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,8 @@ class Sim:
         params = SamplingParams(max_tokens=max_tokens, n=n, temperature=1)
         request = Request(request_id or f"r{number}", prompt, params, arrival=number, **fields)
         self.scheduler.add(request)
+        if self.scheduler.waiting[0] is request:  # it goes before whoever was first
+            self.wait_bound = {}
         self.num_added += 1
         self.requests[request.request_id] = request
         return request

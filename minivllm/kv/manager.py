@@ -101,7 +101,8 @@ class KVManager:
                 self._copy_last_block(request, table)
             new_blocks = self._take(needed)
             table.append_tokens(extra, new_blocks)
-            self.changes.append(("append", request.request_id, new_blocks))
+            if new_blocks:
+                self.changes.append(("append", request.request_id, new_blocks))
         return table
 
     def free(self, request: Request) -> None:
@@ -127,9 +128,10 @@ class KVManager:
 
     def swap_out(self, request: Request) -> bool:
         """Move the computed tokens' blocks to the host. False, and nothing changed, if they do not fit."""
+        if not request.num_computed_tokens:
+            return False
         num_blocks = -(-request.num_computed_tokens // self.block_size)
-        blocks = self.tables[request.request_id].blocks[:num_blocks]
-        if not blocks or not self.swap.put(request.request_id, blocks):
+        if not self.swap.put(request.request_id, self.tables[request.request_id].blocks[:num_blocks]):
             return False
         self._give_back(self.tables.pop(request.request_id).blocks)
         self._matched.pop(request.request_id, None)
@@ -160,9 +162,9 @@ class KVManager:
         self.swap.settle()
         if self.prefix_cache is not None:
             for chunk in plan.chunks:
-                end = chunk.start + chunk.num_tokens
-                if end // self.block_size > chunk.start // self.block_size:
-                    self._cache_full_blocks(chunk.request, end // self.block_size)
+                num_full = (chunk.start + chunk.num_tokens) // self.block_size
+                if num_full > self._num_inserted.get(chunk.request.request_id, 0):
+                    self._cache_full_blocks(chunk.request, num_full)
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes; blocks that requests use stay theirs."""
@@ -216,8 +218,13 @@ class KVManager:
         self.changes.append(("append", request.request_id, new_blocks))
 
     def _must_copy(self, table: BlockTable) -> bool:
-        """True if the next token goes into a block that somebody else uses too."""
-        return table.num_tokens % self.block_size != 0 and self.pool.ref_count(table.blocks[-1]) > 1
+        """True if the next token goes into a block that somebody else uses too. Copies that read it
+        in this step do not count: they are done before anything is written."""
+        if table.num_tokens % self.block_size == 0:
+            return False
+        block = table.blocks[-1]
+        users = self.pool.ref_count(block)
+        return users > 1 and users - sum(held.count(block) for held in self._held) > 1
 
     def _copy_last_block(self, request: Request, table: BlockTable) -> None:
         source, (target,) = table.blocks[-1], self._take(1)

@@ -69,7 +69,8 @@ def test_a_later_failure_keeps_the_version_that_passed(lab, define, capsys):
 
 
 def test_a_stub_is_not_implemented_yet(lab, define, capsys):
-    source = "from minivllm import course\ndef generate_recompute(model, prompt, n):\n    raise course.NotImplementedYet\n"
+    head = "from minivllm import course\ndef generate_recompute(model, prompt, n):\n"
+    source = f"{head}    raise course.NotImplementedYet\n"
     lab.check(define("1.2", source))
     assert capsys.readouterr().out == "✗ 1.2 not implemented yet\n"
 

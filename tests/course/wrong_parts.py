@@ -213,7 +213,8 @@ WRONG = [
         "the first token is the most likely one",
         (
             "        cache.append(layer, k, v)\n        return causal_attention(q, *cache.view(layer))",
-            "        out = causal_attention(q, *cache.view(layer))\n        cache.append(layer, k, v)\n        return out",
+            "        out = causal_attention(q, *cache.view(layer))\n"
+            "        cache.append(layer, k, v)\n        return out",
         ),
     ),
     _wrong(
@@ -228,7 +229,8 @@ WRONG = [
         "every token is computed once",
         (
             "        logits = model(new,",
-            "        model(list(prompt), list(range(len(prompt))), lambda layer, q, k, v: q)\n        logits = model(new,",
+            "        model(list(prompt), list(range(len(prompt))), lambda layer, q, k, v: q)\n"
+            "        logits = model(new,",
         ),
     ),
     _wrong(
@@ -243,7 +245,8 @@ WRONG = [
         "a full cache is not hidden",
         (
             "        cache.append(layer, k, v)\n",
-            "        try:\n            cache.append(layer, k, v)\n        except ValueError:\n            pass\n",
+            "        try:\n            cache.append(layer, k, v)\n"
+            "        except ValueError:\n            pass\n",
         ),
     ),
     _wrong(

@@ -103,6 +103,7 @@ class Bookkeeping(RuleBasedStateMachine):
         steps_taken += 1
         if fails:  # the executor raised: nothing of the plan has happened
             self.sim.scheduler.recover(plan)
+            self.sim.wait_bound = {}  # work is done twice now
             self.sim.check()
         else:
             self.sim.finish(plan)
@@ -126,6 +127,7 @@ class Bookkeeping(RuleBasedStateMachine):
         if scheduler.running:
             plan = StepPlan()
             scheduler._preempt(scheduler.running.pop(), plan)
+            self.sim.wait_bound = {}
             self.sim.kv.give_moves_to(plan)
             self.sim.execute(plan)
             self.sim.kv.settle(plan)
