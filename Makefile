@@ -24,7 +24,7 @@ $(STAMP): requirements.txt pyproject.toml
 	touch $@
 
 model: $(STAMP)
-	@$(BIN)/python -m minivllm fetch
+	@$(BIN)/python -m minivllm fetch > /dev/null
 
 # Without a display JupyterLab prints its address instead of opening a browser.
 LAB_FLAGS := $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname -s)),,--no-browser)
@@ -35,7 +35,7 @@ lab: setup
 
 test: setup
 	$(BIN)/python -m pytest tests
-	MINIVLLM_WORKSPACE=$$(mktemp -d) $(BIN)/python -m pytest --nbval solutions
+	MINIVLLM_WORKSPACE=$$(mktemp -d) OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --nbval solutions
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

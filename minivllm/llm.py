@@ -52,8 +52,9 @@ class LLM:
 
         A prompt is a text, a list of token ids, {"prompt": …} or {"prompt_token_ids": …};
         a "cache_salt" beside them keeps its cached prefixes to itself. `sampling_params` is one for all
-        or one each; `priority` (smaller first) is one each, for policy="priority". If a prompt is refused (`ValueError`), or the
-        run is interrupted, none of this call's requests is left in the engine.
+        or one each; `priority` (smaller first) is one each, for policy="priority". If a prompt is
+        refused (`ValueError`), or the run is interrupted, none of this call's requests is left in the
+        engine.
         """
         prompts = _as_list(prompts)
         if sampling_params is None or isinstance(sampling_params, SamplingParams):

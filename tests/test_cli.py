@@ -15,9 +15,18 @@ def run(capsys, *argv):
 
 def test_generate_answers_paris_in_one_json_object(capsys, smollm2):
     code, out, _ = run(
-        capsys, "generate", "--prompt", "What is the capital of France?", "--max-tokens", "24", "--temperature", "0",
-        "--num-gpu-blocks-override", "32", "--json",
-    )  # fmt: skip
+        capsys,
+        "generate",
+        "--prompt",
+        "What is the capital of France?",
+        "--max-tokens",
+        "24",
+        "--temperature",
+        "0",
+        "--num-gpu-blocks-override",
+        "32",
+        "--json",
+    )
     result = json.loads(out)
     assert code == 0
     assert set(result["outputs"][0]) >= {"prompt", "text", "token_ids", "finish_reason"}

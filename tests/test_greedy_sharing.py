@@ -32,9 +32,12 @@ def test_constant_preemption_with_shared_prefixes(checkpoints, references, famil
     prompts = [stem[: 3 * i] + tail for i, tail in enumerate(random_prompts(2, [6, 5, 4, 3, 2, 1]))]
     for budget, chunk in ((8, 1), (5, 0), (64, 0)):
         llm = tight(
-            checkpoints[family], prefix_cache=cache, preemption_mode=mode, max_num_batched_tokens=budget,
+            checkpoints[family],
+            prefix_cache=cache,
+            preemption_mode=mode,
+            max_num_batched_tokens=budget,
             long_prefill_token_threshold=chunk,
-        )  # fmt: skip
+        )
         assert_greedy(llm, references[family], prompts, [20, 22, 25, 15, 24, 18])
         assert llm.stats()["num_preemptions"] > 0
         moved = sum(step.num_swapped_out for step in llm.trace.steps)
@@ -118,9 +121,14 @@ def test_a_resumed_request_hits_its_own_prefix_and_statistics_do_not_count_it(
 def test_completions_of_one_prompt_share_it_and_differ_by_seed(checkpoints, cache):
     for num_blocks, num_seqs in ((100, 8), (8, 8), (100, 2)):
         llm = make_llm(
-            checkpoints["llama"], block_size=4, num_gpu_blocks_override=num_blocks, max_num_seqs=num_seqs,
-            enable_prefix_caching=cache is not None, prefix_cache=cache or "hash", max_model_len=32,
-        )  # fmt: skip
+            checkpoints["llama"],
+            block_size=4,
+            num_gpu_blocks_override=num_blocks,
+            max_num_seqs=num_seqs,
+            enable_prefix_caching=cache is not None,
+            prefix_cache=cache or "hash",
+            max_model_len=32,
+        )
         (prompt,) = random_prompts(12, [10])
         params = SamplingParams(n=4, temperature=1.0, seed=5, max_tokens=12, ignore_eos=True)
         (output,) = llm.generate([prompt], params, use_tqdm=False)
@@ -128,10 +136,14 @@ def test_completions_of_one_prompt_share_it_and_differ_by_seed(checkpoints, cach
             assert [step.num_copied for step in llm.trace.steps][:3] == [0, 3, 0]
         alone = [
             llm.generate(
-                [prompt], SamplingParams(temperature=1.0, seed=5 + i, max_tokens=12, ignore_eos=True), use_tqdm=False
-            )[0].outputs[0].token_ids
+                [prompt],
+                SamplingParams(temperature=1.0, seed=5 + i, max_tokens=12, ignore_eos=True),
+                use_tqdm=False,
+            )[0]
+            .outputs[0]
+            .token_ids
             for i in range(4)
-        ]  # fmt: skip
+        ]
         assert [c.token_ids for c in output.outputs] == alone
         assert [c.index for c in output.outputs] == [0, 1, 2, 3] and output.finished
         assert len(set(map(tuple, alone))) == 4
@@ -153,8 +165,14 @@ def test_eight_arrivals_in_random_order_under_every_policy(checkpoints, referenc
     prompts = random_prompts(14, [3, 14, 8, 1, 20, 11, 5, 9])
     for seed, (cache, mode) in enumerate(itertools.product(CACHES, MODES)):
         rng = random.Random(seed)
-        llm = tight(checkpoints["qwen3"], policy=policy, prefix_cache=cache, preemption_mode=mode,
-                    long_prefill_token_threshold=rng.choice([0, 1, 3]), max_num_batched_tokens=rng.choice([1, 6, 30]))  # fmt: skip
+        llm = tight(
+            checkpoints["qwen3"],
+            policy=policy,
+            prefix_cache=cache,
+            preemption_mode=mode,
+            long_prefill_token_threshold=rng.choice([0, 1, 3]),
+            max_num_batched_tokens=rng.choice([1, 6, 30]),
+        )
         engine, order, ids, answers = llm.engine, rng.sample(range(8), 8), {}, {}
         while len(answers) < 8:
             if order and rng.random() < 0.5:

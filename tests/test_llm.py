@@ -233,9 +233,13 @@ def test_a_readers_part_runs_in_the_engine_with_the_same_tokens(checkpoints, llm
     parts = Parts(block_pool=FifoPool)
     assert parts.replaced() == ["block_pool"]
     own = LLM(
-        checkpoints["llama"], parts=parts, skip_tokenizer_init=True, num_gpu_blocks_override=16, block_size=4,
+        checkpoints["llama"],
+        parts=parts,
+        skip_tokenizer_init=True,
+        num_gpu_blocks_override=16,
+        block_size=4,
         max_model_len=64,
-    )  # fmt: skip
+    )
     prompts = [[1] * 9, [2] * 5]
     assert tokens(own.generate(prompts, GREEDY, use_tqdm=False)) == tokens(
         llm.generate(prompts, GREEDY, use_tqdm=False)
@@ -249,7 +253,8 @@ def test_engine_and_bookkeeping_import_without_widgets_and_torch():
 
     code = (
         "import sys; sys.modules['torch'] = None; sys.modules['ipywidgets'] = None\n"
-        "import minivllm, minivllm.kv.manager, minivllm.scheduler.continuous, minivllm.trace, minivllm.parts\n"
+        "import minivllm, minivllm.kv.manager, minivllm.scheduler.continuous\n"
+        "import minivllm.trace, minivllm.parts\n"
         "from tests.sim import Sim\n"
         "sim = Sim(); sim.add(9, 4); sim.add(3, 7); print(sim.run())"
     )

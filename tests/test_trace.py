@@ -65,9 +65,19 @@ def test_reading_a_trace_while_it_grows():
         truth = {key: list(table.blocks) for key, table in sim.kv.tables.items()}
         sim.scheduler.update(plan, {c.request.request_id: [1] for c in plan.chunks if c.samples})
         step = trace.record(
-            time_start=0, time_end=0, num_scheduled_tokens={}, preempted=[], finished=[], num_running=0,
-            num_waiting=0, num_free_blocks=0, num_swapped_out=0, num_copied=0, num_swapped_in=0, changes=changes,
-        )  # fmt: skip
+            time_start=0,
+            time_end=0,
+            num_scheduled_tokens={},
+            preempted=[],
+            finished=[],
+            num_running=0,
+            num_waiting=0,
+            num_free_blocks=0,
+            num_swapped_out=0,
+            num_copied=0,
+            num_swapped_in=0,
+            changes=changes,
+        )
         assert step.block_tables == truth
 
 

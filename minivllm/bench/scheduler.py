@@ -102,7 +102,7 @@ def table(result: dict[str, Any]) -> str:
     lines = [f"{'requests':>8} {'context':>8} {'ms a step':>10} {'P99':>8} {'µs a request':>13}"]
     for row in result["rows"]:
         lines.append(
-            f"{row['num_requests']:>8} {row['context_len']:>8} {row['ms_per_step']:>10.3f} {row['p99_ms']:>8.3f} "
-            f"{row['us_per_request']:>13.2f}"
+            f"{row['num_requests']:>8} {row['context_len']:>8} {row['ms_per_step']:>10.3f} "
+            f"{row['p99_ms']:>8.3f} {row['us_per_request']:>13.2f}"
         )
     return "\n".join(lines)

@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         for question, output in zip(QUESTIONS, outputs, strict=True):
             print(f"\n● {question}\n  {output.outputs[0].text.strip()}")
         print(
-            f"\n{len(outputs)} answers, {num_tokens} tokens in {elapsed:.1f} s and {stats['num_steps']} engine "
-            f"steps: {num_tokens / elapsed:.1f} tokens/s. "
+            f"\n{len(outputs)} answers, {num_tokens} tokens in {elapsed:.1f} s and {stats['num_steps']} "
+            f"engine steps: {num_tokens / elapsed:.1f} tokens/s. "
             f"KV blocks free again: {stats['num_free_blocks']} of {stats['num_blocks']}."
         )
     return {"outputs": outputs_as_dicts(outputs), "stats": stats, "elapsed_s": elapsed}

@@ -27,7 +27,7 @@ def check_manager(kv: Any) -> None:
         cached = set(kv.prefix_cache.cached_blocks())
         for block in cached:
             assert kv.prefix_cache.users(block) == users[block], (
-                f"block {block} has {users[block]} users, the prefix cache counts {kv.prefix_cache.users(block)}"
+                f"block {block}: {users[block]} users, the cache counts {kv.prefix_cache.users(block)}"
             )
     for block in range(kv.num_blocks):
         expected = users[block] + (block in cached)

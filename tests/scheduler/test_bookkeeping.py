@@ -70,9 +70,15 @@ class Bookkeeping(RuleBasedStateMachine):
         prompt = (stem + rest)[: max(1, self.slots - max_tokens)]
         max_tokens = min(max_tokens, self.slots - len(prompt) + 1)
         self.sim.add(
-            prompt, max_tokens, n=n, priority=priority, ttft_target=slo_target, itl_target=slo_target,
-            arrival_time=len(self.sim.plans) * 0.1, cache_salt=salt,
-        )  # fmt: skip
+            prompt,
+            max_tokens,
+            n=n,
+            priority=priority,
+            ttft_target=slo_target,
+            itl_target=slo_target,
+            arrival_time=len(self.sim.plans) * 0.1,
+            cache_salt=salt,
+        )
 
     def busy(self):
         return bool(self.sim.scheduler.running or self.sim.scheduler.waiting)
@@ -155,9 +161,13 @@ class Bookkeeping(RuleBasedStateMachine):
 
 
 Bookkeeping.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=30, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow], phases=[Phase.generate],
-)  # fmt: skip
+    max_examples=400,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.generate],
+)
 TestBookkeeping = Bookkeeping.TestCase
 
 
