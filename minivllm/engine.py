@@ -111,6 +111,7 @@ class Engine:
             time_end=now,
             num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
             preempted=plan.preempted,
+            num_lost_tokens=plan.num_lost_tokens,
             finished=finished,
             num_running=num_running,
             num_waiting=len(self.scheduler.waiting),

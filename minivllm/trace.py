@@ -20,13 +20,15 @@ Change = tuple[str, "str | None", Any]
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks."""
+    """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks,
+    `num_lost_tokens` are computed tokens that preemption threw away."""
 
     index: int
     time_start: float
     time_end: float
     num_scheduled_tokens: dict[str, int]
     preempted: list[str]
+    num_lost_tokens: int
     finished: list[str]
     num_running: int
     num_waiting: int

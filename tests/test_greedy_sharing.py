@@ -42,6 +42,8 @@ def test_constant_preemption_with_shared_prefixes(checkpoints, references, famil
         assert llm.stats()["num_preemptions"] > 0
         moved = sum(step.num_swapped_out for step in llm.trace.steps)
         assert (moved > 0) == (mode == "swap")
+        lost = sum(step.num_lost_tokens for step in llm.trace.steps)
+        assert lost > 0 if mode == "recompute" else lost == 0
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -61,6 +61,7 @@ def measure(
             time_end=start,
             num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
             preempted=plan.preempted,
+            num_lost_tokens=plan.num_lost_tokens,
             finished=[],
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting),

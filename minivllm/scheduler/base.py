@@ -32,11 +32,14 @@ class Chunk:
 
 @dataclass
 class StepPlan:
-    """One step. `swap_out`, `copies`, `swap_in` are (source block, target block) pairs, to be done
-    in that order before the forward pass."""
+    """One step. `num_lost_tokens` counts computed tokens that preemption threw away, to be computed
+    again: the price of recomputation, as the length of the swap lists is that of swapping. `swap_out`,
+    `copies`, `swap_in` are (source block, target block) pairs, to be done in that order before the
+    forward pass."""
 
     chunks: list[Chunk] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
+    num_lost_tokens: int = 0
     swap_out: list[tuple[int, int]] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     swap_in: list[tuple[int, int]] = field(default_factory=list)

@@ -179,6 +179,7 @@ class ContinuousScheduler:
         if self.config.preemption_mode == "swap" and self.kv.swap_out(request):
             request.status = Status.SWAPPED
         else:
+            plan.num_lost_tokens += request.num_computed_tokens
             self._give_up_blocks(request)
         request.num_preemptions += 1
         self.num_preemptions += 1
