@@ -33,7 +33,12 @@ class Engine:
         self.executor = built.executor
         self.kv = built.kv
         self.scheduler = built.scheduler
-        self.trace = Trace(config.trace_capacity)
+        self.trace = Trace(
+            config.trace_capacity,
+            self.kv.num_blocks,
+            self.config.block_size,
+            self.config.max_num_batched_tokens,
+        )
         self._groups: dict[str, OutputGroup] = {}  # unfinished requests, with all their completions
         self._num_added = 0
 
@@ -79,6 +84,7 @@ class Engine:
             cache_salt=cache_salt,
         )
         self.scheduler.add(request)
+        self.trace.add_request(request)
         self._num_added += 1
         self._groups[request_id] = OutputGroup(request, text, self.tokenizer)
         return request_id
@@ -99,26 +105,19 @@ class Engine:
             raise
         now = time.perf_counter()
         touched: dict[str, OutputGroup] = {}
-        finished: list[str] = []
-        for request, token_id in self.scheduler.update(plan, result.token_ids):
+        sampled = self.scheduler.update(plan, result.token_ids)
+        for request, token_id in sampled:
             touched[request.parent_id] = self._take_token(request, token_id, result.details, now)
-            if request.is_finished:
-                finished.append(request.request_id)
         if self.config.policy == "slo":
             self.scheduler.step_time.observe(plan.num_tokens, now - time_start)
         self.trace.record(
+            plan,
+            sampled,
             time_start=time_start,
             time_end=now,
-            num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
-            preempted=plan.preempted,
-            num_lost_tokens=plan.num_lost_tokens,
-            finished=finished,
             num_running=num_running,
             num_waiting=len(self.scheduler.waiting),
             num_free_blocks=num_free,
-            num_swapped_out=len(plan.swap_out),
-            num_copied=len(plan.copies),
-            num_swapped_in=len(plan.swap_in),
             changes=changes,
         )
         outputs = [group.output() for group in touched.values()]

@@ -13,20 +13,36 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from .request import Request
+from .scheduler.base import StepPlan
+
 # What `KVManager` notes: ("append", request id, blocks), ("replace", request id, (position, block)),
 # ("drop", request id, None), ("cache", None, blocks), ("evict", None, blocks).
 Change = tuple[str, "str | None", Any]
 
 
 @dataclass(slots=True)
+class RequestRecord:
+    """What is known of a request from the start. A completion after the first (n > 1) has its own."""
+
+    request_id: str
+    num_prompt_tokens: int
+    arrival_time: float
+    arrival_step: int  # index of the first step that it could have been in
+
+
+@dataclass(slots=True)
 class StepRecord:
-    """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks,
-    `num_lost_tokens` are computed tokens that preemption threw away."""
+    """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks;
+    `num_lost_tokens` are computed tokens that preemption threw away. `starts` has the position of each
+    request's first scheduled token, `sampled` who got a new token."""
 
     index: int
     time_start: float
     time_end: float
     num_scheduled_tokens: dict[str, int]
+    starts: dict[str, int]
+    sampled: list[str]
     preempted: list[str]
     num_lost_tokens: int
     finished: list[str]
@@ -82,22 +98,75 @@ class KVState:
 
 
 class Trace:
-    """The last `capacity` steps of an engine, in `steps`."""
+    """The last `capacity` steps of an engine, in `steps`, and in `requests` whoever was in them. The
+    three sizes are the engine's: blocks in the pool, tokens in a block, tokens in a step."""
 
-    def __init__(self, capacity: int = 10_000) -> None:
+    def __init__(
+        self, capacity: int = 10_000, num_blocks: int = 0, block_size: int = 1, token_budget: int = 0
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.token_budget = token_budget
         self.steps: deque[StepRecord] = deque(maxlen=capacity)
+        self.requests: dict[str, RequestRecord] = {}
         self.num_steps = 0
         self._base = KVState()  # before the first record that is kept
         self._memo: tuple[int, KVState] | None = None  # (steps applied, state): reading on is cheap
 
-    def record(self, **facts: Any) -> StepRecord:
-        """Append one step; `facts` are the fields of `StepRecord` but index and trace."""
+    def add_request(self, request: Request) -> None:
+        """Note that a request has arrived."""
+        self.requests[request.request_id] = RequestRecord(
+            request.request_id, request.num_prompt_tokens, request.arrival_time, self.num_steps
+        )
+
+    def record(
+        self,
+        plan: StepPlan,
+        outputs: list[tuple[Request, int]],
+        *,
+        time_start: float,
+        time_end: float,
+        num_running: int,
+        num_waiting: int,
+        num_free_blocks: int,
+        changes: list[Change],
+    ) -> StepRecord:
+        """Append one step: its plan and what `update()` returned. `changes` are those that the KV
+        manager noted up to the end of `schedule()`; later ones belong to the next step."""
         if len(self.steps) == self.steps.maxlen:
-            self._base.apply(self.steps[0].changes)
-        step = StepRecord(index=self.num_steps, _trace=self, **facts)
+            self._forget(self.steps[0])
+        sampled = []
+        for request, _ in outputs:
+            sampled.append(request.request_id)
+            if request.index and request.request_id not in self.requests:
+                self.add_request(request)
+        step = StepRecord(
+            index=self.num_steps,
+            time_start=time_start,
+            time_end=time_end,
+            num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
+            starts={c.request.request_id: c.start for c in plan.chunks},
+            sampled=sampled,
+            preempted=plan.preempted,
+            num_lost_tokens=plan.num_lost_tokens,
+            finished=[request.request_id for request, _ in outputs if request.is_finished],
+            num_running=num_running,
+            num_waiting=num_waiting,
+            num_free_blocks=num_free_blocks,
+            num_swapped_out=len(plan.swap_out),
+            num_copied=len(plan.copies),
+            num_swapped_in=len(plan.swap_in),
+            changes=changes,
+            _trace=self,
+        )
         self.num_steps += 1
         self.steps.append(step)
         return step
+
+    def _forget(self, step: StepRecord) -> None:
+        self._base.apply(step.changes)
+        for request_id in step.finished:
+            self.requests.pop(request_id, None)
 
     def state_after(self, index: int) -> KVState:
         """Tables and cached blocks after step `index`, played back from the changes; do not change it.

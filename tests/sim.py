@@ -17,6 +17,7 @@ from minivllm.request import Request, Status
 from minivllm.sampling import SamplingParams
 from minivllm.scheduler.base import StepPlan
 from minivllm.scheduler.continuous import ContinuousScheduler
+from minivllm.trace import Trace
 
 CACHES = {"hash": HashPrefixCache, "radix": RadixPrefixCache}
 
@@ -34,7 +35,12 @@ class Sim:
     """Drives `ContinuousScheduler` as the engine does, and checks the invariants after every step."""
 
     def __init__(
-        self, num_blocks: int = 16, block_size: int = 4, num_host_blocks: int = 0, **settings
+        self,
+        num_blocks: int = 16,
+        block_size: int = 4,
+        num_host_blocks: int = 0,
+        trace_capacity: int = 10_000,
+        **settings,
     ) -> None:
         settings = {
             "max_model_len": 64,
@@ -51,6 +57,8 @@ class Sim:
         self.scheduler = ContinuousScheduler(self.config, self.kv)
         self.requests: dict[str, Request] = {}
         self.plans = []
+        self.trace = Trace(trace_capacity, num_blocks, block_size, self.config.max_num_batched_tokens)
+        self.tables = {}  # as they stood after the last schedule(), copied in full
         self.num_added = 0
         self.device = [[None] * block_size for _ in range(num_blocks)]
         self.host = [[None] * block_size for _ in range(num_host_blocks)]
@@ -67,12 +75,21 @@ class Sim:
         if self.scheduler.waiting[0] is request:  # it goes before whoever was first
             self.wait_bound = {}
         self.num_added += 1
+        self.trace.add_request(request)
         self.requests[request.request_id] = request
         return request
 
     def step(self):
         plan = self.schedule()
-        self.finish(plan)
+        changes, self.kv.changes = self.kv.changes, []
+        facts = (len(self.scheduler.running), len(self.scheduler.waiting), self.kv.num_free_blocks)
+        self.tables = {key: list(table.blocks) for key, table in self.kv.tables.items()}
+        outputs = self.finish(plan)
+        now = len(self.plans)
+        self.trace.record(
+            plan, outputs, time_start=now - 1.0, time_end=now - 0.5, num_running=facts[0],
+            num_waiting=facts[1], num_free_blocks=facts[2], changes=changes,
+        )  # fmt: skip
         return plan
 
     def schedule(self):
@@ -81,16 +98,18 @@ class Sim:
         self.check_plan(plan)
         return plan
 
-    def finish(self, plan) -> None:
+    def finish(self, plan):
         self.execute(plan)
         sampled = {
             c.request.request_id: [sample(c.request, i) for i in range(c.request.num_samples)]
             for c in plan.chunks
             if c.samples
         }
-        for request, _ in self.scheduler.update(plan, sampled):
+        outputs = self.scheduler.update(plan, sampled)
+        for request, _ in outputs:
             self.requests.setdefault(request.request_id, request)
         self.check()
+        return outputs
 
     def execute(self, plan) -> None:
         """What an executor does, on the shadow: moves in their order, then the forward pass."""

@@ -55,20 +55,15 @@ def measure(
         planned = time.perf_counter() - start
         sampled = {c.request.request_id: [rng.randrange(50_000)] for c in plan.chunks if c.samples}
         start = time.perf_counter()
-        scheduler.update(plan, sampled)
+        outputs = scheduler.update(plan, sampled)
         trace.record(
+            plan,
+            outputs,
             time_start=start,
             time_end=start,
-            num_scheduled_tokens={c.request.request_id: c.num_tokens for c in plan.chunks},
-            preempted=plan.preempted,
-            num_lost_tokens=plan.num_lost_tokens,
-            finished=[],
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting),
             num_free_blocks=kv.num_free_blocks,
-            num_swapped_out=0,
-            num_copied=0,
-            num_swapped_in=0,
             changes=changes,
         )
         return planned + time.perf_counter() - start
