@@ -60,6 +60,13 @@ def assemble(config: EngineConfig, parts: Parts) -> Assembly:
     num_host_blocks = _num_host_blocks(config, model_config, dtype, num_blocks)
     if num_host_blocks:
         backend.allocate_host(num_host_blocks)
+    kv, scheduler = make_bookkeeping(config, parts, num_blocks, num_host_blocks)
+    executor = ModelRunner(model, backend, config.seed)
+    return Assembly(config, model_config, tokenizers[0], executor, kv, scheduler)
+
+
+def make_bookkeeping(config: EngineConfig, parts: Parts, num_blocks: int, num_host_blocks: int = 0):
+    """(KV manager, scheduler): all of the engine that holds no tensor."""
     kv = KVManager(
         parts.block_pool(num_blocks),
         config.block_size,
@@ -67,9 +74,7 @@ def assemble(config: EngineConfig, parts: Parts) -> Assembly:
         _prefix_cache(config, parts),
         num_host_blocks,
     )
-    scheduler = parts.scheduler(config, kv, parts.plan_step)
-    executor = ModelRunner(model, backend, config.seed)
-    return Assembly(config, model_config, tokenizers[0], executor, kv, scheduler)
+    return kv, parts.scheduler(config, kv, parts.plan_step)
 
 
 def _device(name: str) -> torch.device:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from .assembly import assemble
+from .assembly import assemble, make_bookkeeping
 from .config import EngineConfig
 from .outputs import OutputGroup, RequestOutput
 from .parts import Parts
@@ -33,18 +34,18 @@ class Engine:
         self.executor = built.executor
         self.kv = built.kv
         self.scheduler = built.scheduler
-        self.trace = Trace(
-            config.trace_capacity,
-            self.kv.num_blocks,
-            self.config.block_size,
-            self.config.max_num_batched_tokens,
-        )
+        self._num_blocks_allocated = self.kv.num_blocks
+        self.trace = self._new_trace()
         self._groups: dict[str, OutputGroup] = {}  # unfinished requests, with all their completions
         self._num_added = 0
 
     @property
     def has_unfinished_requests(self) -> bool:
         return bool(self._groups)
+
+    @property
+    def unfinished_ids(self) -> list[str]:
+        return list(self._groups)
 
     def add_request(
         self,
@@ -95,6 +96,7 @@ class Engine:
         plan = self.scheduler.schedule()
         changes, self.kv.changes = self.kv.changes, []
         num_running, num_free = len(self.scheduler.running), self.kv.num_free_blocks
+        num_evictable = self.kv.num_evictable_blocks
         for chunk in plan.chunks:
             self._groups[chunk.request.parent_id].metrics.scheduled(time_start)
         try:
@@ -118,6 +120,7 @@ class Engine:
             num_running=num_running,
             num_waiting=len(self.scheduler.waiting),
             num_free_blocks=num_free,
+            num_evictable_blocks=num_evictable,
             changes=changes,
         )
         outputs = [group.output() for group in touched.values()]
@@ -135,6 +138,31 @@ class Engine:
         for builder in group.builders:
             self.scheduler.abort(builder.request)
         return group.output()
+
+    def reconfigure(self, num_blocks: int | None = None, **settings: Any) -> None:
+        """Change `EngineConfig` settings of the bookkeeping, or use fewer KV blocks, while no request is
+        here; prefix cache and trace start anew. The model and its memory stay. `ValueError` if requests
+        are here, or for more blocks than there were at the start."""
+        if self._groups:
+            raise ValueError(f"{len(self._groups)} requests are in the engine; let them end, or abort them")
+        fixed = {
+            "model",
+            "dtype",
+            "device",
+            "block_size",
+            "max_model_len",
+            "attention_backend",
+        } & settings.keys()
+        if fixed:
+            raise ValueError(f"{sorted(fixed)[0]} is fixed once the model is loaded; make a new engine")
+        num_blocks = num_blocks or self.kv.num_blocks
+        if not 1 <= num_blocks <= self._num_blocks_allocated:
+            raise ValueError(f"num_blocks is {num_blocks}; there is memory for {self._num_blocks_allocated}")
+        self.config = replace(self.config, **settings)
+        self.kv, self.scheduler = make_bookkeeping(
+            self.config, self.parts, num_blocks, self.kv.swap.num_blocks
+        )
+        self.trace = self._new_trace()
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes; what running requests use stays theirs."""
@@ -155,6 +183,12 @@ class Engine:
             "num_host_blocks": self.kv.swap.num_blocks,
             "num_free_host_blocks": self.kv.swap.num_free_blocks,
         }
+
+    def _new_trace(self) -> Trace:
+        config = self.config
+        return Trace(
+            config.trace_capacity, self.kv.num_blocks, config.block_size, config.max_num_batched_tokens
+        )
 
     def _take_token(self, request: Request, token_id: int, details: dict, now: float) -> OutputGroup:
         group = self._groups[request.parent_id]

@@ -16,8 +16,9 @@ from typing import Any
 from .request import Request
 from .scheduler.base import StepPlan
 
-# What `KVManager` notes: ("append", request id, blocks), ("replace", request id, (position, block)),
-# ("drop", request id, None), ("cache", None, blocks), ("evict", None, blocks).
+# What `KVManager` notes: ("append", request id, blocks); ("hit", request id, blocks), the cached blocks
+# that a new table begins with; ("replace", request id, (position, block)); ("drop", request id, None);
+# ("cache", request id, blocks), now in the prefix cache; ("evict", None, blocks).
 Change = tuple[str, "str | None", Any]
 
 
@@ -35,7 +36,8 @@ class RequestRecord:
 class StepRecord:
     """One step. Times are seconds of `time.perf_counter()`; swapped and copied are numbers of blocks;
     `num_lost_tokens` are computed tokens that preemption threw away. `starts` has the position of each
-    request's first scheduled token, `sampled` who got a new token."""
+    request's first scheduled token, `sampled` who got a new token. Of the free blocks,
+    `num_evictable_blocks` are still cached."""
 
     index: int
     time_start: float
@@ -49,6 +51,7 @@ class StepRecord:
     num_running: int
     num_waiting: int
     num_free_blocks: int
+    num_evictable_blocks: int
     num_swapped_out: int
     num_copied: int
     num_swapped_in: int
@@ -72,28 +75,39 @@ class KVState:
 
     def __init__(self) -> None:
         self.by_request: dict[str, list[int]] = {}
-        self.cached: set[int] = set()
+        self.cached: dict[int, int | None] = {}  # block → the block before it in its prefix
+        self.hits: dict[int, int] = {}  # cached block → how many requests began with it
 
     def apply(self, changes: list[Change]) -> None:
         for kind, request_id, what in changes:
             if kind == "append":
                 self.by_request.setdefault(request_id, []).extend(what)
+            elif kind == "hit":
+                self.by_request[request_id] = list(what)
+                for block in what:
+                    self.hits[block] = self.hits.get(block, 0) + 1
             elif kind == "replace":
                 position, block = what
                 self.by_request[request_id][position] = block
             elif kind == "drop":
                 self.by_request.pop(request_id, None)
             elif kind == "cache":
-                self.cached.update(what)
+                table = self.by_request[request_id]
+                first = table.index(what[0])
+                before = [None, *table][first : first + len(table)]
+                parents = dict(zip(table[first:], before, strict=False))
+                self.cached.update((block, parents[block]) for block in what)
             else:
-                self.cached.difference_update(what)
+                for block in what:
+                    self.cached.pop(block, None)
+                    self.hits.pop(block, None)
 
     def tables(self) -> dict[str, list[int]]:
         return {request_id: list(blocks) for request_id, blocks in self.by_request.items()}
 
     def copy(self) -> KVState:
         other = KVState()
-        other.by_request, other.cached = self.tables(), set(self.cached)
+        other.by_request, other.cached, other.hits = self.tables(), dict(self.cached), dict(self.hits)
         return other
 
 
@@ -129,6 +143,7 @@ class Trace:
         num_running: int,
         num_waiting: int,
         num_free_blocks: int,
+        num_evictable_blocks: int,
         changes: list[Change],
     ) -> StepRecord:
         """Append one step: its plan and what `update()` returned. `changes` are those that the KV
@@ -153,6 +168,7 @@ class Trace:
             num_running=num_running,
             num_waiting=num_waiting,
             num_free_blocks=num_free_blocks,
+            num_evictable_blocks=num_evictable_blocks,
             num_swapped_out=len(plan.swap_out),
             num_copied=len(plan.copies),
             num_swapped_in=len(plan.swap_in),

@@ -82,13 +82,18 @@ class Sim:
     def step(self):
         plan = self.schedule()
         changes, self.kv.changes = self.kv.changes, []
-        facts = (len(self.scheduler.running), len(self.scheduler.waiting), self.kv.num_free_blocks)
+        facts = (
+            len(self.scheduler.running),
+            len(self.scheduler.waiting),
+            self.kv.num_free_blocks,
+            self.kv.num_evictable_blocks,
+        )
         self.tables = {key: list(table.blocks) for key, table in self.kv.tables.items()}
         outputs = self.finish(plan)
         now = len(self.plans)
         self.trace.record(
             plan, outputs, time_start=now - 1.0, time_end=now - 0.5, num_running=facts[0],
-            num_waiting=facts[1], num_free_blocks=facts[2], changes=changes,
+            num_waiting=facts[1], num_free_blocks=facts[2], num_evictable_blocks=facts[3], changes=changes,
         )  # fmt: skip
         return plan
 

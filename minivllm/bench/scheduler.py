@@ -64,6 +64,7 @@ def measure(
             num_running=len(scheduler.running),
             num_waiting=len(scheduler.waiting),
             num_free_blocks=kv.num_free_blocks,
+            num_evictable_blocks=kv.num_evictable_blocks,
             changes=changes,
         )
         return planned + time.perf_counter() - start

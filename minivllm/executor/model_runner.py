@@ -22,6 +22,7 @@ class ModelRunner:
     def __init__(self, model, backend: AttentionBackend, engine_seed: int) -> None:
         self.model = model
         self.backend = backend
+        self.shapes: dict[str, torch.Size] = {}  # of the last step's tensors, for whoever looks inside
         self._sampler = Sampler(engine_seed)
         self._engine_seed = engine_seed
 
@@ -32,17 +33,27 @@ class ModelRunner:
         if not plan.chunks:
             return StepResult()
         token_ids, positions, slots, meta = self._batch(plan.chunks)
+        self.shapes = {
+            "token_ids": token_ids.shape,
+            "positions": positions.shape,
+            "slot_mapping": slots.shape,
+            "query_start": meta.query_start.shape,
+            "context_lens": meta.context_lens.shape,
+            "block_tables": meta.block_tables.shape,
+        }
 
         def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             self.backend.write(layer, k, v, slots)
             return self.backend.attend(layer, q, meta)
 
         hidden = self.model.hidden(token_ids, positions, attend)
+        self.shapes["hidden"] = hidden.shape
         sampling = [i for i, chunk in enumerate(plan.chunks) if chunk.samples]
         if not sampling:
             return StepResult()
         last_rows = (meta.query_start[1:] - 1)[sampling]
         logits = self.model.logits(hidden[last_rows])
+        self.shapes["logits"] = logits.shape
         chunks = [plan.chunks[i] for i in sampling]
         sampled = self._sampler.sample(logits, [self._sample_row(chunk) for chunk in chunks])
         details = {c.request.request_id: tokens for c, tokens in zip(chunks, sampled, strict=True)}

@@ -46,9 +46,12 @@ class KVManager:
 
     @property
     def num_free_blocks(self) -> int:
-        if self.prefix_cache is None:
-            return self.pool.num_free
-        return self.pool.num_free + self.prefix_cache.num_evictable
+        return self.pool.num_free + self.num_evictable_blocks
+
+    @property
+    def num_evictable_blocks(self) -> int:
+        """Free blocks that the prefix cache still holds."""
+        return 0 if self.prefix_cache is None else self.prefix_cache.num_evictable
 
     def num_missing_tokens(self, request: Request) -> int:
         """Tokens of the request that are known but have no keys and values yet; never 0."""
@@ -193,7 +196,7 @@ class KVManager:
         table.append_tokens(match.num_tokens, list(match.blocks))
         self.tables[request.request_id] = table
         self._num_inserted[request.request_id] = len(match.blocks)
-        self.changes.append(("append", request.request_id, list(match.blocks)))
+        self.changes.append(("hit", request.request_id, list(match.blocks)))
         if match.partial is not None:
             self._copy_partial(request, table, match)
         self._matched[request.request_id] = table.num_tokens
@@ -254,13 +257,13 @@ class KVManager:
         kept = self.prefix_cache.insert(request.token_ids, mine, request.cache_salt)
         first = self._num_inserted.get(request.request_id, 0)
         new_blocks = [block for block, own in zip(kept[first:], mine[first:], strict=True) if block == own]
-        if new_blocks:
-            self.pool.share(new_blocks)
-            self.changes.append(("cache", None, new_blocks))
+        self.pool.share(new_blocks)
         for i in range(first, num_full):
             if kept[i] != mine[i]:  # somebody computed the same block before: one copy is enough
                 self.pool.share([kept[i]])
                 self.pool.free([mine[i]])
                 table.blocks[i] = kept[i]
                 self.changes.append(("replace", request.request_id, (i, kept[i])))
+        if new_blocks:
+            self.changes.append(("cache", request.request_id, new_blocks))
         self._num_inserted[request.request_id] = num_full

@@ -13,6 +13,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
 EMPTY = "#E5E5E5"
+SHARED = "#555555"
 DPI = 100
 
 
@@ -32,12 +33,24 @@ SETTINGS = {
 def figure(columns: int = 1, width: float = 8.0, height: float = 3.4):
     """(figure, axes) of one row; axes is a single one for one column. Sizes in inches. Sets
     matplotlib's defaults to the course's, since titles and legends look theirs up when they are made."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams.update(SETTINGS)
+    use()
     made = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     return made, made.subplots(1, columns)
+
+
+def use() -> None:
+    """Make the course's settings matplotlib's defaults."""
+    import matplotlib
+
+    matplotlib.rcParams.update(SETTINGS)
+
+
+def text_on(colour: str) -> str:
+    """Black or white, whichever reads better on `colour` (#RRGGBB)."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "white"
 
 
 def line(axes, x, y, number: int, label: str, **more) -> None:

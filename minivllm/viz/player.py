@@ -1,0 +1,91 @@
+"""A picture that moves: slider, play and pause, and a choice of request around any view of steps.
+
+A view gives two functions, one that draws a step and one that says it in words; this file knows nothing
+of what they show. Where ipywidgets or a front end for it is missing, the static picture takes its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def player(
+    steps: range,
+    choices: list[tuple[str, str]],
+    figure: Callable[[int, str | None], Any],
+    table: Callable[[int], str],
+) -> Any:
+    """An ipywidgets box. `choices` are (label, request id); the slider takes the arrow keys."""
+    import ipywidgets as widgets
+
+    ends = {"value": steps[0], "min": steps[0], "max": steps[-1]}
+    slider = widgets.IntSlider(description="step", layout=widgets.Layout(width="420px"), **ends)
+    play = widgets.Play(interval=400, description="play", **ends)
+    widgets.jslink((play, "value"), (slider, "value"))
+    return _around(
+        [play, slider],
+        choices,
+        lambda choice: (figure(slider.value, choice), table(slider.value), f"step {slider.value}"),
+        slider,
+    )
+
+
+def chooser(choices: list[tuple[str, str]], figure: Callable[..., Any], table: Callable[[], str]) -> Any:
+    """An ipywidgets box for a picture of a whole run: only the choice of request."""
+    return _around([], choices, lambda choice: (figure(choice), table(), "whole run"))
+
+
+def _around(controls: list[Any], choices: list[tuple[str, str]], draw: Callable, slider: Any = None) -> Any:
+    """Controls, the picture as SVG, and the same in words under a fold. `draw` takes the chosen request
+    and gives (figure, words, label)."""
+    import ipywidgets as widgets
+
+    choice = widgets.Dropdown(options=[("all requests", None), *choices], description="request")
+    picture, words = widgets.HTML(), widgets.HTML()
+    fold = widgets.Accordion(children=[words], titles=("the same in words",), selected_index=None)
+
+    def redraw(_: Any = None) -> None:
+        figure, text, label = draw(choice.value)
+        picture.value = svg(figure, label)
+        words.value = f"<pre>{_escaped(text)}</pre>"
+
+    for control in (choice, slider):
+        if control is not None:
+            control.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([widgets.HBox([*controls, choice]), picture, fold])
+
+
+def svg(figure: Any, label: str) -> str:
+    """The figure as inline SVG, with a label for screen readers."""
+    data = io.StringIO()
+    figure.savefig(data, format="svg")
+    drawing = data.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    return drawing.replace("<svg", f'<svg role="img" aria-label="{_escaped(label)}"', 1)
+
+
+def bundle(widget: Callable[[], Any], figure: Callable[[], Any], alt: str) -> dict[str, Any]:
+    """What a notebook shows for a view: the widget, and a PNG with alternative text for where no
+    widget can be shown."""
+    from .style import DPI
+
+    data = io.BytesIO()
+    figure().savefig(data, format="png", dpi=DPI)
+    content: dict[str, Any] = {
+        "image/png": base64.b64encode(data.getvalue()).decode(),
+        "text/plain": alt,
+    }
+    with suppress(ImportError):  # without ipywidgets the static form is all there is
+        content[WIDGET] = widget()._repr_mimebundle_()[WIDGET]
+    return content
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
