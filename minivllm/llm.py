@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 from .config import DEFAULT_MODEL, EngineConfig
 from .engine import Engine, Prompt
+from .interrupt import deferred_interrupt
 from .outputs import RequestOutput
 from .parts import Parts
 from .sampling import SamplingParams
@@ -69,14 +70,29 @@ class LLM:
             raise ValueError(f"{len(prompts)} prompts but {len(priority)} priorities; give one each")
         ids: list[str] = []
         done: dict[str, RequestOutput] = {}
-        num_tokens = 0
-        bar = None
         try:
-            for i, (prompt, params) in enumerate(zip(prompts, all_params, strict=True)):
-                level = priority[i] if priority is not None else 0
-                ids.append(self.engine.add_request(prompt, params, priority=level))
-            waiting_for = set(ids)
-            bar = tqdm(total=len(ids), desc="requests", unit="req", disable=not use_tqdm, miniters=0)
+            with deferred_interrupt() as stop_if_asked:
+                for i, (prompt, params) in enumerate(zip(prompts, all_params, strict=True)):
+                    level = priority[i] if priority is not None else 0
+                    ids.append(self.engine.add_request(prompt, params, priority=level))
+                    stop_if_asked()
+                self._run(ids, done, stop_if_asked, use_tqdm)
+        finally:
+            for request_id in ids:
+                if request_id not in done:
+                    self.engine.abort(request_id)
+        return [done[request_id] for request_id in ids]
+
+    def _run(
+        self,
+        ids: list[str],
+        done: dict[str, RequestOutput],
+        stop_if_asked: Callable[[], None],
+        use_tqdm: bool,
+    ) -> None:
+        """Step until all of `ids` have ended; their outputs go into `done`."""
+        waiting_for, num_tokens = set(ids), 0
+        with tqdm(total=len(ids), desc="requests", unit="req", disable=not use_tqdm, miniters=0) as bar:
             while waiting_for:
                 for output in self.engine.step():
                     num_tokens += 1
@@ -84,16 +100,10 @@ class LLM:
                         waiting_for.discard(output.request_id)
                         done[output.request_id] = output
                         bar.update()
+                stop_if_asked()
                 rate = num_tokens / (bar.format_dict["elapsed"] or 1)
                 bar.set_postfix_str(f"{num_tokens} tokens, {rate:.1f} tokens/s", refresh=False)
                 bar.update(0)  # redraws, at most ten times a second
-        finally:
-            if bar is not None:
-                bar.close()
-            for request_id in ids:
-                if request_id not in done:
-                    self.engine.abort(request_id)
-        return [done[request_id] for request_id in ids]
 
     def chat(
         self,

@@ -125,6 +125,31 @@ def test_interrupt_leaves_no_request_and_no_block_behind(llm, monkeypatch):
     assert tokens(llm.generate([[1] * 9, [2] * 9], GREEDY, use_tqdm=False)) == expected
 
 
+def test_ctrl_c_at_any_moment_leaves_the_pool_clean(llm):
+    import signal
+    import threading
+    import time
+
+    prompts = [[i, 2, 3] * 4 for i in range(4)]
+    expected = tokens(llm.generate(prompts, GREEDY, use_tqdm=False))
+    interrupted = 0
+    for attempt in range(40):
+        timer = threading.Timer(0.0007 * attempt, signal.raise_signal, [signal.SIGINT])
+        try:
+            timer.start()
+            llm.generate(prompts, GREEDY, use_tqdm=False)
+            timer.join()
+            time.sleep(0.001)  # a signal that came after the end is taken here
+        except KeyboardInterrupt:
+            interrupted += 1
+        timer.join()
+        llm.engine.scheduler.check()
+        assert llm.stats()["num_free_blocks"] == 16 and not llm.engine.has_unfinished_requests
+    assert interrupted > 20
+    assert tokens(llm.generate(prompts, GREEDY, use_tqdm=False)) == expected
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_step_that_failed_can_be_repeated(llm, monkeypatch):
     engine = llm.engine
     expected = tokens(llm.generate([7] * 10, GREEDY, use_tqdm=False))[0]
