@@ -8,7 +8,7 @@ from importlib import import_module
 
 from .commands.common import print_json
 
-COMMANDS = ("fetch", "generate", "chat", "demo", "bench")
+COMMANDS = ("fetch", "generate", "chat", "demo", "bench", "grade", "trace")
 
 
 def main(argv: list[str] | None = None) -> int:

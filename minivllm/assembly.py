@@ -18,6 +18,7 @@ from .attention.contiguous import ContiguousBackend, ContiguousKVCache
 from .attention.paged import PagedBackend, paged_attention
 from .config import EngineConfig
 from .executor.model_runner import ModelRunner
+from .kernels import why_not
 from .kv.manager import KVManager
 from .kv.prefix import HashPrefixCache
 from .kv.radix import RadixPrefixCache
@@ -166,6 +167,11 @@ def _backend(config, model_config, dtype, device, parts: Parts):
         return parts.attention_backend(*args)
     if config.attention_backend == "contiguous":
         return ContiguousBackend(*args, kv_cache=parts.kv_cache or ContiguousKVCache)
+    wants_kernels = config.attention_backend == "auto" and device.type == "cuda" and not parts.paged_attention
+    if config.attention_backend == "triton" or (wants_kernels and why_not("cuda") is None):
+        from .attention.triton import TritonBackend
+
+        return TritonBackend(*args, kernels=parts.kernels)
     return PagedBackend(*args, attention=parts.paged_attention or paged_attention)
 
 

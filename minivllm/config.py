@@ -46,7 +46,7 @@ class EngineConfig:
         _one_of(self, "policy", ("fcfs", "priority", "slo"))
         _one_of(self, "preemption_mode", ("recompute", "swap"))
         _one_of(self, "prefix_cache", ("hash", "radix"))
-        _one_of(self, "attention_backend", ("auto", "contiguous", "paged"))
+        _one_of(self, "attention_backend", ("auto", "contiguous", "paged", "triton"))
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "trace_capacity"):
             _at_least(self, name, 1)
         for name in ("max_model_len", "num_gpu_blocks_override"):

@@ -30,6 +30,7 @@ class Parts:
     kv_cache: Callable[..., Any] | None = None  # one request's cache of the contiguous backend
     attention_backend: Callable[..., Any] | None = None  # -> attention.base.AttentionBackend
     paged_attention: Callable[..., Any] | None = None  # the function inside the paged backend
+    kernels: dict[str, Callable[..., Any]] | None = None  # the Triton backend's, by name
 
     def replaced(self) -> list[str]:
         """Names of the parts that are not minivllm's own."""

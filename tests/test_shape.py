@@ -10,9 +10,10 @@ FILES = sorted((ROOT / "minivllm").rglob("*.py"))
 BELOW = {  # what a room may import, besides the torch-free files at the top level
     "kv": {"kv"},
     "scheduler": {"kv", "scheduler"},
-    "attention": {"attention"},
+    "kernels": {"kernels"},
+    "attention": {"attention", "kernels"},
     "model": {"model"},
-    "executor": {"executor", "attention", "scheduler", "kv", "model"},
+    "executor": {"executor", "attention", "kernels", "scheduler", "kv", "model"},
 }
 
 

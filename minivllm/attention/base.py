@@ -22,12 +22,15 @@ class AttentionMeta:
     query_start: [num_seqs + 1]; request i's new tokens are rows query_start[i] … query_start[i+1].
     query_lens: [num_seqs]. context_lens: [num_seqs], past and new tokens together.
     block_tables: [num_seqs, max_blocks], padded with 0 behind a request's last block.
+    max_query_len, max_context_len: the largest of each, as numbers, known without asking the device.
     """
 
     query_start: torch.Tensor
     query_lens: torch.Tensor
     context_lens: torch.Tensor
     block_tables: torch.Tensor
+    max_query_len: int = 0
+    max_context_len: int = 0
 
     @cached_property
     def sequences(self) -> list[tuple[int, int, int]]:

@@ -76,6 +76,8 @@ class ModelRunner:
             query_lens=self._tensor(query_lens),
             context_lens=self._tensor([chunk.start + chunk.num_tokens for chunk in chunks]),
             block_tables=self._tensor(block_tables),
+            max_query_len=max(query_lens),
+            max_context_len=max(chunk.start + chunk.num_tokens for chunk in chunks),
         )
         return self._tensor(token_ids), self._tensor(positions), self._tensor(slots), meta
 
