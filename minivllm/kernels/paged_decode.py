@@ -155,7 +155,8 @@ def paged_decode_reference(q, k_cache, v_cache, block_tables, context_lens, max_
 
 
 def gather(cache: torch.Tensor, table: torch.Tensor, context_len: int, num_heads: int) -> torch.Tensor:
-    """One request's keys or values in fp32, repeated for each query head: [context_len, num_heads, head_dim]."""
+    """One request's keys or values, fp32, repeated for each query head: [context_len, num_heads,
+    head_dim]."""
     blocks = table[: -(-context_len // cache.shape[1])]
     rows = cache[blocks].flatten(0, 1)[:context_len]
     return rows.float().repeat_interleave(num_heads // cache.shape[2], dim=1)
