@@ -40,6 +40,7 @@ class Case:
     types: dict[str, str]
     constants: dict[str, Any]
     detail: str = ""
+    num_warps: int = 4
 
 
 def cases(dtypes: tuple[str, ...] = ("fp32", "fp16", "bf16")) -> list[Case]:
@@ -57,7 +58,8 @@ def cases(dtypes: tuple[str, ...] = ("fp32", "fp16", "bf16")) -> list[Case]:
         for has_residual in (False, True):
             found.append(
                 Case("rms_norm", "rms_norm", "rms_norm_kernel", dtype,
-                     {"x": x, "residual": x, "weight": x, "out": x, "added": x, "x_stride": "i32", "eps": "fp32"},
+                     {"x": x, "residual": x, "weight": x, "out": x, "added": x, "x_stride": "i32",
+                      "eps": "fp32"},
                      {"SIZE": size, "PAD": 1024, "HAS_RESIDUAL": has_residual}, f"residual {has_residual}")
             )  # fmt: skip
         found.append(
@@ -72,15 +74,20 @@ def cases(dtypes: tuple[str, ...] = ("fp32", "fp16", "bf16")) -> list[Case]:
 def _cases_of_head_dim(dtype: str, head_dim: int) -> list[Case]:
     import torch
 
-    from .paged_decode import LEAST_ROWS, SPLIT, dot_dtype, tile_size
+    from .paged_decode import LEAST_ROWS, SPLIT, dot_dtype, num_warps, tile_size
     from .paged_prefill import QUERY_TILE
 
     x, index = f"*{dtype}", "*i64"
     pad = 1 << (head_dim - 1).bit_length()
     torch_dtype = getattr(torch, DTYPES[dtype])
-    tile = tile_size(pad, torch_dtype.itemsize)
-    common = {"BLOCK_SIZE": 16, "NUM_KV_HEADS": 3, "HEAD_DIM": head_dim, "DIM_PAD": pad, "TILE": tile,
-              "DOT": dot_dtype(torch_dtype)}  # fmt: skip
+    common = {
+        "BLOCK_SIZE": 16,
+        "NUM_KV_HEADS": 3,
+        "HEAD_DIM": head_dim,
+        "DIM_PAD": pad,
+        "TILE": tile_size(pad),
+        "DOT": dot_dtype(torch_dtype),
+    }
     found = [
         Case("rotary", "rotary", "rotary_kernel", dtype,
              {"x": x, "cos": x, "sin": x, "out": x, "x_stride": "i32"},
@@ -92,16 +99,17 @@ def _cases_of_head_dim(dtype: str, head_dim: int) -> list[Case]:
             found.append(
                 Case("paged_decode", "paged_decode", "paged_decode_kernel", dtype,
                      {"q": x, "k_cache": x, "v_cache": x, "block_tables": index, "context_lens": index,
-                      "out": f"*{out}", "lse": "*fp32", "scale": "fp32", "q_stride": "i32", "table_stride": "i32",
+                      "out": f"*{out}", "lse": "*fp32", "scale": "fp32", "q_stride": "i32",
+                      "table_stride": "i32",
                       "num_splits": "i32"},
-                     {**common, "GROUP": group, "ROWS": LEAST_ROWS, "SPLIT": SPLIT}, detail)
+                     {**common, "GROUP": group, "ROWS": LEAST_ROWS, "SPLIT": SPLIT}, detail, num_warps(pad))
             )  # fmt: skip
         found.append(
             Case("paged_prefill", "paged_prefill", "paged_prefill_kernel", dtype,
                  {"q": x, "k_cache": x, "v_cache": x, "block_tables": index, "query_start": index,
                   "query_lens": index, "context_lens": index, "out": x, "scale": "fp32", "q_stride": "i32",
                   "table_stride": "i32", "max_context_len": "i32"},
-                 {**common, "GROUP": group, "QUERY_TILE": QUERY_TILE}, detail)
+                 {**common, "GROUP": group, "QUERY_TILE": QUERY_TILE}, detail, num_warps(pad))
         )  # fmt: skip
     found.append(
         Case("combine_splits", "paged_decode", "combine_splits_kernel", dtype,
@@ -117,12 +125,14 @@ def compile_case(case: Case, arch: int) -> dict[str, Any]:
     from importlib import import_module
 
     function = getattr(import_module(f"minivllm.kernels.{case.module}"), case.function)
-    compiled = compile_function(function, case.types, case.constants, arch)
+    compiled = compile_function(function, case.types, case.constants, arch, case.num_warps)
     usage = resource_usage(compiled.asm["cubin"])
     return {"kernel": case.kernel, "arch": f"sm_{arch}", "dtype": case.dtype, "detail": case.detail, **usage}
 
 
-def compile_function(function: Any, types: dict[str, str], constants: dict[str, Any], arch: int) -> Any:
+def compile_function(
+    function: Any, types: dict[str, str], constants: dict[str, Any], arch: int, num_warps: int = 4
+) -> Any:
     """Compile a `triton.jit` function for sm_`arch`; its `.asm` has "ptx" and "cubin"."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -130,7 +140,7 @@ def compile_function(function: Any, types: dict[str, str], constants: dict[str, 
 
     signature = {name: types.get(name, "constexpr") for name in function.arg_names}
     source = ASTSource(function, signature, constants)
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32))
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": num_warps})
 
 
 def resource_usage(cubin: bytes) -> dict[str, int]:

@@ -121,7 +121,8 @@ def paged_decode(
         q.stride(0), block_tables.stride(0), num_splits,
         BLOCK_SIZE=block_size, NUM_KV_HEADS=num_kv_heads, GROUP=group, HEAD_DIM=head_dim,
         ROWS=max(LEAST_ROWS, triton.next_power_of_2(group)), DIM_PAD=dim_pad,
-        TILE=min(tile_size(dim_pad, q.element_size()), split), SPLIT=split, DOT=dot_dtype(q.dtype),
+        TILE=min(tile_size(dim_pad), split), SPLIT=split, DOT=dot_dtype(q.dtype),
+        num_warps=num_warps(dim_pad),
     )  # fmt: skip
     if num_splits > 1:
         combine_splits_kernel[(num_seqs, num_heads)](
@@ -139,9 +140,15 @@ def dot_dtype(dtype: torch.dtype) -> tl.dtype:
     return tl.float16 if dtype == torch.float16 else tl.float32
 
 
-def tile_size(dim_pad: int, element_size: int) -> int:
-    """Tokens a tile: about 16 KiB of keys, so that keys and values of two tiles fit beside each other."""
-    return max(16, min(64, 16_384 // (dim_pad * element_size)))
+def tile_size(dim_pad: int) -> int:
+    """Tokens a tile. With larger ones the compiler runs out of registers and spills (see the report in
+    ahead_of_time.py), on sm_75 first, which has no asynchronous copies and the smallest products."""
+    return 32 if dim_pad <= 64 else 16
+
+
+def num_warps(dim_pad: int) -> int:
+    """Warps a program: the tiles of a wide head are shared by more of them."""
+    return 8 if dim_pad <= 128 else 16
 
 
 def paged_decode_reference(q, k_cache, v_cache, block_tables, context_lens, max_context_len):

@@ -11,9 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
-from .paged_decode import dot_dtype, gather, tile_size
+from .paged_decode import dot_dtype, gather, num_warps, tile_size
 
-QUERY_TILE = 32
+QUERY_TILE = 16
 
 
 @triton.jit
@@ -85,8 +85,8 @@ def paged_prefill(
         q, k_cache, v_cache, block_tables, query_start, query_lens, context_lens, out, head_dim**-0.5,
         q.stride(0), block_tables.stride(0), max_context_len,
         BLOCK_SIZE=block_size, NUM_KV_HEADS=num_kv_heads, GROUP=num_heads // num_kv_heads, HEAD_DIM=head_dim,
-        QUERY_TILE=QUERY_TILE, DIM_PAD=dim_pad, TILE=tile_size(dim_pad, q.element_size()),
-        DOT=dot_dtype(q.dtype),
+        QUERY_TILE=QUERY_TILE, DIM_PAD=dim_pad, TILE=tile_size(dim_pad),
+        DOT=dot_dtype(q.dtype), num_warps=num_warps(dim_pad),
     )  # fmt: skip
     return out
 
