@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help setup model lab test lint demo notebooks clean
+.PHONY: help setup model lab test lint demo notebooks release clean
 
 help:
 	@sed -n '1,4s/^# *//p' Makefile
@@ -46,6 +46,9 @@ demo: setup
 
 notebooks: setup
 	$(BIN)/python -m minivllm.course.build
+
+release: setup
+	$(BIN)/python -m minivllm.course.release
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

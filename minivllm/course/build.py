@@ -169,7 +169,7 @@ def _nbgrader(kind: str, exercise: catalogue.Exercise) -> dict:
     graded = {"points": exercise.points} if kind == "check" else {}
     return {
         "grade": kind == "check",
-        "grade_id": f"{kind}-{exercise.id}",
+        "grade_id": f"{kind}-{exercise.id.replace('.', '-')}",  # nbgrader allows no dot
         "locked": kind == "check",
         "schema_version": 3,
         "solution": kind == "solve",

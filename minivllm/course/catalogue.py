@@ -36,9 +36,34 @@ class Exercise:
         return load(f"minivllm.{self.reference}")
 
 
-LABS = {1: "01_naive_kv_cache"}
+LABS = {0: "00_inference_is_not_training", 1: "01_naive_kv_cache", 2: "02_paging"}
 
 EXERCISES = (
+    Exercise(
+        "0.1",
+        "flops_and_bytes",
+        "executor.cost:flops_and_bytes",
+        "flops_and_bytes",
+        points=3,
+        off_limits=("minivllm.executor.cost:forward_cost",),
+    ),
+    Exercise("0.2", "Cost", "executor.cost:Cost", "cost", points=2),
+    Exercise("0.3", "kv_bytes_per_token", "executor.cost:kv_bytes_per_token", "kv_bytes_per_token", points=1),
+    Exercise(
+        "0.4",
+        "max_concurrent_requests",
+        "executor.cost:max_concurrent_requests",
+        "max_concurrent_requests",
+        points=2,
+    ),
+    Exercise(
+        "0.5",
+        "ttft_and_itl_floor",
+        "executor.cost:ttft_and_itl_floor",
+        "ttft_and_itl_floor",
+        points=2,
+        core=False,
+    ),
     Exercise(
         "1.1",
         "attention_one_step",
@@ -77,6 +102,34 @@ EXERCISES = (
             "minivllm.attention.dense:causal_attention",
             "torch.nn.functional:scaled_dot_product_attention",
         ),
+    ),
+    Exercise("2.1", "replay", "course.reference.paging:replay", "replay", points=2),
+    Exercise(
+        "2.2",
+        "BlockPool",
+        "course.reference.paging:BlockPool",
+        "block_pool",
+        points=3,
+        off_limits=("minivllm.kv.blocks:BlockPool",),
+    ),
+    Exercise("2.3", "BlockTable", "kv.blocks:BlockTable", "block_table", points=3, engine_part="block_table"),
+    Exercise(
+        "2.4",
+        "paged_attention",
+        "attention.paged:paged_attention",
+        "paged_attention",
+        points=4,
+        engine_part="paged_attention",
+    ),
+    Exercise(
+        "2.5",
+        "SharedBlockPool",
+        "course.reference.paging:SharedBlockPool",
+        "shared_block_pool",
+        points=3,
+        core=False,
+        engine_part="block_pool",
+        off_limits=("minivllm.kv.blocks:BlockPool",),
     ),
 )
 

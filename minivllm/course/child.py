@@ -21,6 +21,7 @@ import torch
 
 from .catalogue import Exercise, find
 from .contracts.rules import NO_NOTEBOOK, OffLimits, Outcome, what_was_raised
+from .off_limits import put_off_limits
 from .workspace import load_module
 
 LIMIT_VARIABLE = "MINIVLLM_CHECK_SECONDS"
@@ -31,7 +32,7 @@ def main(module: str, exercise_id: str, seed: str, results: str) -> None:
     exercise = find(exercise_id)
     rules = import_module(f"minivllm.course.contracts.{exercise.contract}").rules
     for path in (f"minivllm.{exercise.reference}", *exercise.off_limits):
-        _put_off_limits(path)
+        put_off_limits(path)
     torch.set_num_threads(1)
     limit = float(os.environ.get(LIMIT_VARIABLE, LIMIT_S))
     with open(results, "w", encoding="utf-8") as out, open(f"{results}.stuck", "w") as stuck:
@@ -65,20 +66,6 @@ def _run(exercise: Exercise, rules: Any, part: Any, seed: int, module: str, say:
         outcome.called = outcome.called or exercise.name
         say(**asdict(outcome))
         say(next=following)
-
-
-def _put_off_limits(path: str) -> None:
-    module, _, name = path.partition(":")
-    message = f"it forwards to {module}.{name}; that is the answer, the code has to be yours"
-
-    class Forwarding:
-        def __init_subclass__(cls, **kwargs):
-            raise OffLimits(message)
-
-        def __new__(cls, *args, **kwargs):
-            raise OffLimits(message)
-
-    setattr(import_module(module), name, Forwarding)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ compared and read aloud. Nothing here raises for what a reader wrote: a wrong pa
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..config import DEFAULT_MODEL
 from ..parts import Parts
-from . import catalogue
+from . import OffLimits, catalogue
 from .catalogue import Exercise
 from .checking import Verdict, check_module, unsolved
-from .contracts.rules import OffLimits
+from .grade.one import mark_in_a_process
 from .source import SourceNotFound, module_text, stubs_in
 from .workspace import Workspace
 
@@ -96,6 +97,19 @@ class Lab:
         points = sum(exercise.points for exercise in done)
         total = sum(exercise.points for exercise in self.exercises)
         print(f"{len(done)} of {len(self.exercises)} parts are yours, {points} of {total} points")
+
+    def grade(self, exercise_id: str) -> float:
+        """Points for the part that the notebook now defines, as nbgrader's hidden tests want them: more
+        than 0 in part or in full; `AssertionError` for none. Nothing is printed and nothing is kept."""
+        exercise = catalogue.find(exercise_id)
+        part = vars(sys.modules["__main__"]).get(exercise.name)
+        own = not str(getattr(part, "__module__", "")).startswith("minivllm.")
+        assert part is not None and own, f"{exercise_id}: no points, there is no {exercise.name} of yours"
+        text, definition = module_text(part, exercise)
+        assert exercise.name not in stubs_in(definition), f"{exercise_id}: no points, not implemented yet"
+        mark = mark_in_a_process(exercise, text)
+        assert mark["points"] > 0, f"{exercise_id}: no points, {mark['message']}"
+        return mark["points"]
 
     def _check(self, part: Any, exercise: Exercise) -> Verdict:
         if str(getattr(part, "__module__", "")).startswith("minivllm."):

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from . import OffLimits
 from .catalogue import EXERCISES, Exercise
-from .contracts.rules import OffLimits
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -40,9 +40,10 @@ class Cell:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return "\n".join(self.lines[first - 1 : node.end_lineno])
 
-    def binding(self, name: str) -> ast.stmt | None:
-        """The last top-level statement that gives the name its meaning."""
-        return next((node for node in reversed(self.statements) if name in _bound_by(node)), None)
+    def binding(self, name: str, kind: Any = ast.stmt) -> ast.stmt | None:
+        """The last top-level statement, of that kind, that gives the name its meaning."""
+        nodes = (node for node in reversed(self.statements) if isinstance(node, kind))
+        return next((node for node in nodes if name in _bound_by(node)), None)
 
 
 def module_text(obj: Any, exercise: Exercise) -> tuple[str, Definition]:
@@ -52,12 +53,18 @@ def module_text(obj: Any, exercise: Exercise) -> tuple[str, Definition]:
     if home is None:
         raise SourceNotFound(f"run the cell that defines {exercise.name} first; its source is not found")
     module = sys.modules.get(getattr(obj, "__module__", None))
-    collector = _Collector(home, cells, exercise, vars(module) if module else {})
-    definition = home.binding(exercise.name)
-    collector.add(home, definition)
+    text = collect(home, cells, exercise, vars(module) if module else {})
+    return text, home.binding(exercise.name, Definition)
+
+
+def collect(home: Cell, cells: list[Cell], exercise: Exercise, namespace: dict[str, Any]) -> str:
+    """Text of a module with the exercise's definition in `home`, and with what it needs of `cells`, the
+    newest first."""
+    collector = _Collector(home, cells, exercise, namespace)
+    collector.add(home, home.binding(exercise.name, Definition))
     head = f'"""Exercise {exercise.title} of minivllm\'s labs, saved by lab.check."""\n\n'
     imports = ["from __future__ import annotations", *sorted(collector.imports)]
-    return head + "\n".join(imports) + "\n\n\n" + "\n\n\n".join(collector.bodies) + "\n", definition
+    return head + "\n".join(imports) + "\n\n\n" + "\n\n\n".join(collector.bodies) + "\n"
 
 
 def stubs_in(definition: Definition) -> list[str]:

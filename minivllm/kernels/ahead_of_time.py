@@ -91,7 +91,8 @@ def _cases_of_head_dim(dtype: str, head_dim: int) -> list[Case]:
     found = [
         Case("rotary", "rotary", "rotary_kernel", dtype,
              {"x": x, "cos": x, "sin": x, "out": x, "x_stride": "i32"},
-             {"NUM_HEADS": 9, "HALF": head_dim // 2, "HEADS_PAD": 16, "PAD": pad // 2}, f"head_dim {head_dim}")
+             {"NUM_HEADS": 9, "HALF": head_dim // 2, "HEADS_PAD": 16, "PAD": pad // 2},
+             f"head_dim {head_dim}")
     ]  # fmt: skip
     for group in GROUPS:
         detail = f"head_dim {head_dim}, group {group}"

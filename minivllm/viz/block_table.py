@@ -66,11 +66,15 @@ class BlockTableView:
         snap = self.snapshot(step)
         num_rows = -(-len(snap.cells) // COLUMNS) if len(snap.cells) <= MOST_LABELLED else 12
         num_tables = min(len(snap.tables), MOST_ROWS)
-        height = min(9.0, max(1.6, 0.34 * max(num_rows, num_tables + 1) + 0.9))
+        height = min(9.0, max(1.6, 0.3 * max(num_rows, num_tables) + 0.7))
         figure = Figure(figsize=(11, height), layout="constrained", facecolor="white")
-        left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+        left, right = figure.subplots(1, 2)
         self._draw_grid(left, snap, highlight)
         self._draw_tables(right, snap, highlight)
+        if len(snap.cells) <= MOST_LABELLED:  # one scale for both, so that a block is a block
+            widest = max(axes.get_xlim()[1] for axes in (left, right))
+            for axes in (left, right):
+                axes.set_xlim(-0.1, widest)
         return figure
 
     def show(self, step: int, highlight: str | None = None) -> None:
@@ -81,11 +85,8 @@ class BlockTableView:
         """The picture with a step slider, play/pause, and a choice of request. Needs ipywidgets."""
         from .player import player
 
-        choices = [
-            (self.identity.letter(r), r)
-            for r in self.trace.requests
-            if any(r in s.starts for s in self.trace.steps)
-        ]
+        served = {request_id for step in self.trace.steps for request_id in step.starts}
+        choices = [(self.identity.letter(r), r) for r in self.identity.in_order(served)]
         return player(self.steps, choices, self.figure, self.table)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
@@ -156,7 +157,11 @@ class BlockTableView:
             if len(blocks) > len(shown):
                 axes.text(len(shown) + 0.2, row + 0.5, f"… {len(blocks) - len(shown)} more", va="center")
         hidden = len(snap.tables) - len(rows)
-        axes.set(xlim=(-0.1, max(widest, 6) + 2), ylim=(max(len(rows), 1) + 0.1, -0.1), aspect="equal")
+        axes.set(
+            xlim=(-0.1, max(widest, 6) + (2 if any(len(b) > widest for _, b in rows) else 0.1)),
+            ylim=(max(len(rows), 1) + 0.1, -0.1),
+            aspect="equal",
+        )
         axes.set_title("block tables" + (f" (first {MOST_ROWS}, {hidden} more)" if hidden else ""))
         axes.set_yticks([r + 0.5 for r in range(len(rows))])
         axes.set_yticklabels(labels)
@@ -191,20 +196,15 @@ class BlockTableView:
             axes.add_patch(Rectangle(width=0.9 * fill, facecolor=colour, alpha=strength, lw=0, **box))
         if cell.event or (highlight is not None and not faded):
             edge = "#B00020" if cell.event in ("copy", "evicted") else "black"
-            axes.add_patch(Rectangle(width=0.9, fill=False, edgecolor=edge, lw=1.8, **box))
+            axes.add_patch(Rectangle(width=0.9, fill=False, edgecolor=edge, lw=0.8 if faded else 1.8, **box))
         text = name or self._label(cell)
         if text:
             dark = owner is not None and fill > 0.5 and strength == 1.0
             colour = style.text_on(colour) if dark else "#333333"
-            axes.text(
-                column + 0.5,
-                row + 0.52,
-                text,
-                ha="center",
-                va="center",
-                fontsize=7 if len(text) < 4 else 5.5,
-                color=colour,
-            )
+            label = axes.text(column + 0.5, row + 0.52, text, ha="center", va="center", color=colour)
+            label.set_fontsize(7 if len(text) < 4 else 5.5)
+            if 0 < fill < 1:  # half on colour, half on white
+                label.set(color="black", path_effects=[style.halo()])
 
     def _label(self, cell: Cell) -> str:
         if len(cell.owners) > 1:

@@ -22,7 +22,7 @@ class Identity:
 
     def in_order(self, request_ids) -> list[str]:
         """Sorted by letter, the completions of one prompt side by side."""
-        return sorted(request_ids, key=self._place)
+        return sorted(sorted(request_ids), key=self._place)
 
     def _place(self, request_id: str) -> tuple[int, int]:
         parent, _, index = request_id.partition("#")

@@ -46,12 +46,12 @@ def _around(controls: list[Any], choices: list[tuple[str, str]], draw: Callable,
     and gives (figure, words, label)."""
     import ipywidgets as widgets
 
-    choice = widgets.Dropdown(options=[("all requests", None), *choices], description="request")
+    choice = widgets.Dropdown(options=[("all requests", ""), *choices], description="request")
     picture, words = widgets.HTML(), widgets.HTML()
     fold = widgets.Accordion(children=[words], titles=("the same in words",), selected_index=None)
 
     def redraw(_: Any = None) -> None:
-        figure, text, label = draw(choice.value)
+        figure, text, label = draw(choice.value or None)
         picture.value = svg(figure, label)
         words.value = f"<pre>{_escaped(text)}</pre>"
 

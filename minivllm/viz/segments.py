@@ -93,10 +93,13 @@ def request_times(trace: Trace) -> dict[str, RequestTimes]:
             tokens.setdefault(request_id, []).append(step.time_end - zero)
         for request_id in step.finished:
             finished[request_id] = step.time_end - zero
+    first = trace.steps[0].index  # who came before has perhaps had tokens that are not kept
     return {
         r.request_id: RequestTimes(
             arrival=r.arrival_time - zero,
-            first_token=tokens[r.request_id][0] if r.request_id in tokens else None,
+            first_token=tokens[r.request_id][0]
+            if r.request_id in tokens and r.arrival_step >= first
+            else None,
             finished=finished.get(r.request_id),
             preemptions=tuple(preempted.get(r.request_id, ())),
             token_times=tuple(tokens.get(r.request_id, ())),
@@ -117,7 +120,7 @@ def split_tokens(trace: Trace, step: StepRecord) -> tuple[int, int]:
 
 def _kind(trace: Trace, step: StepRecord, request_id: str, n: int, reached: dict[str, int]) -> str:
     start = step.starts[request_id]
-    if start + n <= reached.get(request_id, 0):
+    if start < reached.get(request_id, 0):  # with the newest token, if it catches up in this step
         return "recompute"
     return "decode" if n == 1 and start >= _prompt_length(trace, request_id) else "prefill"
 

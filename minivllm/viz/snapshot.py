@@ -13,7 +13,8 @@ from ..trace import Trace
 @dataclass(frozen=True)
 class Cell:
     """A physical block. `owners` are the requests whose tables hold it; `cached` says that the prefix
-    cache does; `event` is what happened to it in this step: "", "taken", "hit", "copy" or "evicted"."""
+    cache does; `event` is what happened to it in this step: "", "taken", "shared", "hit", "copy" or
+    "evicted"."""
 
     block: int
     owners: tuple[str, ...]
@@ -44,11 +45,14 @@ class Snapshot:
 
     @property
     def num_wasted_slots(self) -> int:
-        """Slots that are taken and hold nothing: internal fragmentation."""
-        return sum(
-            len(blocks) * self.block_size - self.num_tokens.get(request_id, 0)
-            for request_id, blocks in self.tables.items()
-        )
+        """Slots that are taken and hold nothing: internal fragmentation. Of a shared block, its fullest
+        owner counts."""
+        filled: dict[int, int] = {}
+        for request_id, blocks in self.tables.items():
+            for i, block in enumerate(blocks):
+                here = min(self.block_size, self.num_tokens.get(request_id, 0) - i * self.block_size)
+                filled[block] = max(filled.get(block, 0), here)
+        return sum(self.block_size - count for count in filled.values())
 
 
 def take_snapshot(trace: Trace, index: int) -> Snapshot:
@@ -61,11 +65,14 @@ def take_snapshot(trace: Trace, index: int) -> Snapshot:
             owners.setdefault(block, []).append(request_id)
     events: dict[int, str] = {}
     for kind, _, what in step.changes:
-        if kind in ("append", "hit"):
-            events.update(dict.fromkeys(what, "taken" if kind == "append" else "hit"))
-        elif kind == "replace":
-            events[what[1]] = "copy"
-        elif kind == "evict":
+        if kind == "append":
+            for block in what:
+                events.setdefault(block, "taken" if len(owners.get(block, ())) < 2 else "shared")
+        elif kind == "hit":
+            events.update(dict.fromkeys(what, "hit"))
+        elif kind == "replace":  # by a copy, or by the cached block of the same content
+            events[what[1]] = "hit" if what[1] in state.cached else "copy"
+        elif kind == "evict":  # and taken by somebody else, mostly
             events.update(dict.fromkeys(what, "evicted"))
     cells = [
         Cell(block, tuple(owners.get(block, ())), block in state.cached, events.get(block, ""))

@@ -53,6 +53,13 @@ def text_on(colour: str) -> str:
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "white"
 
 
+def halo():
+    """A white rim around text that lies on two colours."""
+    from matplotlib.patheffects import withStroke
+
+    return withStroke(linewidth=2, foreground="white")
+
+
 def line(axes, x, y, number: int, label: str, **more) -> None:
     """The `number`-th series of a picture, with its colour, marker and line style."""
     axes.plot(

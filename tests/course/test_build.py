@@ -49,13 +49,13 @@ def test_cells_carry_nbgraders_metadata():
     solve, check = (cell.metadata["nbgrader"] for cell in build.student_notebook(SOURCE).cells[2:])
     assert solve == {
         "grade": False,
-        "grade_id": "solve-1.1",
+        "grade_id": "solve-1-1",
         "locked": False,
         "schema_version": 3,
         "solution": True,
         "task": False,
     }
-    assert check["grade"] and check["locked"] and check["points"] == 2 and check["grade_id"] == "check-1.1"
+    assert check["grade"] and check["locked"] and check["points"] == 2 and check["grade_id"] == "check-1-1"
 
 
 def test_cells_have_the_same_ids_each_time_and_none_twice():

@@ -35,14 +35,16 @@ def _compare(part, rng, heads, kv_heads, dim, context, called="") -> None:
 @rules.add("With one key the only weight is 1: the answer is that token's value.")
 def one_token_attends_to_itself(part, rng):
     q, k, v = _qkv(rng, 2, 2, 4, 1)
-    close(_call(2, 2, 4, 1), part(q, k, v), v[0])
+    want = v[0].clone()
+    close(_call(2, 2, 4, 1), part(q, k, v), want)
 
 
 @rules.add("Softmax runs over the context, once for each head; the weights of a head sum to 1.")
 def equal_keys_give_the_mean_of_the_values(part, rng):
     q, _, v = _qkv(rng, 2, 2, 4, 5)
     k = random_tensor(rng, 1, 2, 4).repeat(5, 1, 1)
-    close("5 equal keys: " + _call(2, 2, 4, 5), part(q, k, v), v.mean(0))
+    want = v.mean(0)
+    close("5 equal keys: " + _call(2, 2, 4, 5), part(q, k, v), want)
 
 
 @rules.add("Each head has queries, keys and values of its own: scores = q · k, one per token.")
@@ -79,7 +81,7 @@ def large_scores_do_not_overflow(part, rng):
 def the_inputs_are_left_alone(part, rng):
     inputs = _qkv(rng, 4, 2, 8, 5)
     copies = [x.clone() for x in inputs]
-    part(*inputs)
+    close(_call(4, 2, 8, 5), part(*inputs), attention_by_heads(*copies))
     for name, now, before in zip("qkv", inputs, copies, strict=True):
         if not torch.equal(now, before):
             raise Broken(_call(4, 2, 8, 5), f"{name} changed", f"{name} as it was")
@@ -89,4 +91,5 @@ def the_inputs_are_left_alone(part, rng):
 def views_into_larger_tensors_work(part, rng):
     q, k, v = _qkv(rng, 4, 2, 8, 12)
     k, v, q = k.transpose(0, 1).contiguous().transpose(0, 1)[:7], v[:7], q.t().contiguous().t()
-    close("views: " + _call(4, 2, 8, 7), part(q, k, v), attention_by_heads(q, k, v))
+    want = attention_by_heads(q, k, v)
+    close("views: " + _call(4, 2, 8, 7), part(q, k, v), want)

@@ -29,6 +29,8 @@ def it_returns_n_new_tokens(part, rng):
 def tokens_are_plain_numbers(part, rng):
     model, prompt, _ = task(rng, 4, 2)
     got = part(model, prompt, 2)
+    if not isinstance(got, list) or len(got) != 2:
+        raise Broken(_call(prompt, 2), show(got), "a list of 2 token ids")
     for token in got:
         if type(token) is not int:
             raise Broken(_call(prompt, 2), f"a token of type {type(token).__name__}", "int")
@@ -52,6 +54,8 @@ def later_tokens_see_the_earlier_ones(part, rng):
 def positions_count_from_zero(part, rng):
     model, prompt, _ = task(rng, 3, 4)
     part(model, prompt, 4)
+    if len(model.calls) < 4:
+        raise Broken(_call(prompt, 4), f"{len(model.calls)} model calls", "one for each new token")
     for number, (token_ids, positions) in enumerate(model.calls, 1):
         want = list(range(len(token_ids)))
         same(f"{_call(prompt, 4)}: positions of model call {number}", positions, want)
@@ -68,14 +72,16 @@ def token_forwards_are_counted_exactly(part, rng):
 
 @rules.add("Work on a copy: tokens = list(prompt).")
 def the_prompt_is_left_alone(part, rng):
-    model, prompt, _ = task(rng, 4, 3)
+    model, prompt, want = task(rng, 4, 3)
     before = list(prompt)
-    part(model, prompt, 3)
+    same(_call(before, 3), part(model, prompt, 3), want)
     same(f"{_call(before, 3)}: prompt afterwards", prompt, before)
 
 
 @rules.add("With n = 0 there is nothing to compute.")
 def no_tokens_asked_none_returned(part, rng):
-    model, prompt, _ = task(rng, 4, 1)
+    model, prompt, want = task(rng, 4, 1)
+    same(_call(prompt, 1), part(model, prompt, 1), want)
+    model.calls.clear()
     same(_call(prompt, 0), part(model, prompt, 0), [])
     same(f"{_call(prompt, 0)}: token-forwards", model.num_token_forwards, 0)

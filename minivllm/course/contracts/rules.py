@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import NotImplementedYet
+from .. import NotImplementedYet, OffLimits
 
 CUT = 200
 NO_NOTEBOOK = (
@@ -26,10 +26,6 @@ class Broken(Exception):
     def __init__(self, called: str, got: str, expected: str, hint: str = "") -> None:
         super().__init__(f"{called} gave {got}, not {expected}")
         self.called, self.got, self.expected, self.hint = called, got, expected, hint
-
-
-class OffLimits(Exception):
-    """The part lets something else do its work: the spec, minivllm's own part, or a ready-made one."""
 
 
 @dataclass
@@ -73,10 +69,11 @@ class Rules:
         """One outcome a rule. `source_file` is the part's own file: a part that raises is shown the
         line of it where that happened."""
         for rule in self.rules:
-            yield _run(rule, part, seed, source_file)
+            yield run_rule(rule, part, seed, source_file)
 
 
-def _run(rule: Rule, part: Any, seed: int, source_file: str | None) -> Outcome:
+def run_rule(rule: Rule, part: Any, seed: int, source_file: str | None = None) -> Outcome:
+    """What became of one rule. Whatever the part raises is an outcome."""
     try:
         rule.function(part, random.Random(f"{seed} {rule.name}"))
     except NotImplementedYet as error:
