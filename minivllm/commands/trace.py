@@ -39,14 +39,17 @@ SETTINGS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page that plays the run")
     parser.add_argument("--perfetto", metavar="FILE", help="write a Chrome trace for a trace viewer")
+    parser.add_argument("--figures", metavar="FOLDER", help="write timeline.svg, block_table.svg and others")
     add_engine_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     from ..viz.page import write_page
 
-    if not args.html and not args.perfetto:
-        raise ValueError("nothing to write; give --html FILE, --perfetto FILE or both")
+    if not (args.html or args.perfetto or args.figures):
+        raise ValueError("nothing to write; give --html FILE, --perfetto FILE or --figures FOLDER")
+    if args.figures and not Path(args.figures).is_dir():
+        raise ValueError(f"{args.figures} is no directory; create it first")
     for path in filter(None, (args.html, args.perfetto)):
         _check_writable(path)
     for name, value in SETTINGS.items():
@@ -58,6 +61,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         write_page(llm.trace, args.html, f"minivllm · {Path(args.model).name}")
     if args.perfetto:
         llm.trace.to_perfetto(args.perfetto)
+    if args.figures:
+        write_figures(llm.trace, Path(args.figures))
     stats = llm.stats()
     if not args.json:
         print(f"{len(CHATS)} chats, {stats['num_steps']} steps, {stats['num_preemptions']} preemptions")
@@ -83,6 +88,21 @@ def run_workload(engine: Any) -> None:
             )
             engine.add_request(_prompt(engine.tokenizer, question), params)
         engine.step()
+
+
+def write_figures(trace: Any, folder: Path) -> None:
+    """The static pictures as SVG, of the moment when most requests run; what the README shows."""
+    from ..viz import BlockTableView, MemoryView, PrefixTreeView, TimelineView
+
+    busiest = max(trace.steps, key=lambda step: (step.num_running, -step.num_free_blocks)).index
+    figures = {
+        "timeline": TimelineView(trace, "a short run").figure(),
+        "block_table": BlockTableView(trace).figure(busiest),
+        "prefix_tree": PrefixTreeView(trace).figure(busiest),
+        "memory": MemoryView(trace).figure(),
+    }
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def _prompt(tokenizer: Any, question: str) -> str | dict[str, Any]:

@@ -190,8 +190,8 @@ class KVManager:
     def _start_table(self, request: Request) -> None:
         table = self._block_table(self.block_size)
         match = self._match(request)
-        self.pool.share(match.blocks)
-        if self.prefix_cache is not None:
+        if match.blocks:
+            self.pool.share(match.blocks)
             self.prefix_cache.acquire(match.blocks)
         table.append_tokens(match.num_tokens, list(match.blocks))
         self.tables[request.request_id] = table

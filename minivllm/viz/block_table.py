@@ -89,7 +89,7 @@ class BlockTableView:
         choices = [(self.identity.letter(r), r) for r in self.identity.in_order(served)]
         return player(self.steps, choices, self.figure, self.table)
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         """In a notebook: the widget where a front end shows widgets, else the busiest step."""
         from .player import bundle
 

@@ -71,8 +71,10 @@ def svg(figure: Any, label: str) -> str:
     return drawing.replace("<svg", f'<svg role="img" aria-label="{_escaped(label)}"', 1)
 
 
-def bundle(widget: Callable[[], Any], figure: Callable[[], Any], alt: str) -> dict[str, Any]:
-    """What a notebook shows for a view: the widget, and a PNG with alternative text for where no
+def bundle(
+    widget: Callable[[], Any], figure: Callable[[], Any], alt: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(data, metadata) that a notebook shows for a view: the widget, and a PNG with alternative text for where no
     widget can be shown."""
     from .style import DPI
 
@@ -84,7 +86,7 @@ def bundle(widget: Callable[[], Any], figure: Callable[[], Any], alt: str) -> di
     }
     with suppress(ImportError):  # without ipywidgets the static form is all there is
         content[WIDGET] = widget()._repr_mimebundle_()[WIDGET]
-    return content
+    return content, {"image/png": {"alt": alt}}
 
 
 def _escaped(text: str) -> str:

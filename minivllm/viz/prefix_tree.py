@@ -102,7 +102,7 @@ class PrefixTreeView:
         choices = [(self.identity.letter(r), r) for r in self.trace.requests]
         return player(self.steps, choices, self.figure, self.table)
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         from .player import bundle
 
         last = self.steps[-1]

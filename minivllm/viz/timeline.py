@@ -73,7 +73,7 @@ class TimelineView:
         choices = [(self.identity.letter(r), r) for r in self.rows]
         return chooser(choices, self.figure, self.table)
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         from .player import bundle
 
         return bundle(self.widget, self.figure, self.alt())

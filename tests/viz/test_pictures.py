@@ -222,15 +222,16 @@ def test_comparison_puts_all_runs_on_one_time_axis():
 
 @pytest.mark.parametrize("view", [BlockTableView, TimelineView, PrefixTreeView])
 def test_a_notebook_gets_a_picture_with_alternative_text_and_a_widget(view):
-    shown = view(random_run(2)[0].trace)._repr_mimebundle_()
-    assert shown["image/png"] and len(shown["text/plain"]) > 20
+    shown, about = view(random_run(2)[0].trace)._repr_mimebundle_()
+    assert shown["image/png"] and about["image/png"]["alt"] == shown["text/plain"]
+    assert len(shown["text/plain"]) > 20
     assert "application/vnd.jupyter.widget-view+json" in shown
 
 
 @pytest.mark.parametrize("view", [BlockTableView, TimelineView, PrefixTreeView])
 def test_without_ipywidgets_the_static_form_is_left(view, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
-    shown = view(random_run(2)[0].trace)._repr_mimebundle_()
+    shown, _ = view(random_run(2)[0].trace)._repr_mimebundle_()
     assert set(shown) == {"image/png", "text/plain"}
 
 
