@@ -56,19 +56,27 @@ def forward_cost(
         tokens += num_tokens
         cached += num_tokens + context_len  # written, and read
         rows += 1
-    layers, head = matrix_weights(config)
-    attention = 4 * config.num_layers * config.num_heads * config.head_dim * pairs
-    flops = 2 * layers * tokens + 2 * head * rows + attention
-    num_bytes = (layers + head) * weight_dtype_bytes + cached * kv_bytes_per_token(config, kv_dtype_bytes)
-    return Cost(flops, num_bytes)
+    return _cost(config, tokens, rows, pairs, cached, weight_dtype_bytes, kv_dtype_bytes)
 
 
 def flops_and_bytes(
     config: ModelConfig, num_tokens: int, context_len: int, dtype_bytes: float, batch: int = 1
 ) -> tuple[float, float]:
     """`forward_cost` for `batch` requests that are all alike, as a pair. Lab 00 builds it."""
-    cost = forward_cost(config, [(num_tokens, context_len)] * batch, dtype_bytes, dtype_bytes)
+    pairs = batch * attention_pairs(num_tokens, context_len)
+    cached = batch * (num_tokens + context_len)
+    cost = _cost(config, batch * num_tokens, batch, pairs, cached, dtype_bytes, dtype_bytes)
     return cost.flops, cost.num_bytes
+
+
+def _cost(
+    config, tokens: int, rows: int, pairs: int, cached: int, weight_dtype_bytes, kv_dtype_bytes
+) -> Cost:
+    layers, head = matrix_weights(config)
+    attention = 4 * config.num_layers * config.num_heads * config.head_dim * pairs
+    flops = 2 * layers * tokens + 2 * head * rows + attention
+    num_bytes = (layers + head) * weight_dtype_bytes + cached * kv_bytes_per_token(config, kv_dtype_bytes)
+    return Cost(flops, num_bytes)
 
 
 def matrix_weights(config: ModelConfig) -> tuple[int, int]:

@@ -24,8 +24,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from minivllm.course.catalogue import EXERCISES, LABS, Exercise, find  # noqa: E402
-from minivllm.course.grade.submission import Submission  # noqa: E402
 from minivllm.course.contracts.rules import run_rule  # noqa: E402
+from minivllm.course.grade.submission import Submission  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.tsv")

@@ -1,13 +1,14 @@
 """Grading: every submission gets the points it must, none disturbs another, and none gets out."""
 
+import csv
 import json
-import os
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from minivllm.course.catalogue import find, of_lab
+from minivllm.__main__ import main as minivllm
+from minivllm.course.catalogue import of_lab
 from minivllm.course.grade.mark import Settings
 from minivllm.course.grade.process import Limits
 from minivllm.course.grade.run import mark_all
@@ -15,7 +16,14 @@ from minivllm.course.grade.run import mark_all
 from .wrong_submissions import SUBMISSIONS
 
 ROOT = Path(__file__).parents[2]
-LIMITS = Limits(call_cpu_s=1.0, part_cpu_s=2.5, call_wall_s=4.0, part_wall_s=9.0)
+LIMITS = Limits(call_cpu_s=1.0, part_cpu_s=2.0, call_wall_s=5.0, part_wall_s=6.0)
+# What must be enforced for an attack to fail; elsewhere the grader says that it is not.
+NEEDS = {
+    "kills its parent": "signals",
+    "writes outside": "writes",
+    "reads the parent's memory": "reading",
+    "reads the solutions": "reading",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +53,15 @@ def graded(tmp_path_factory):
     return graded
 
 
+def need_enforcement(graded, name):
+    missing = " ".join(what for mark in graded["as it is"].marks.values() for what in mark.missing)
+    if name in NEEDS and NEEDS[name] in missing:
+        pytest.skip(f"not enforced on this machine: {missing}")
+
+
 @pytest.mark.parametrize("name", SUBMISSIONS)
 def test_a_submission_gets_the_points_that_it_must(name, graded):
+    need_enforcement(graded, name)
     for exercise in of_lab(1):
         mark, broken = graded[name].marks[exercise.id], SUBMISSIONS[name][1].get(exercise.id, 0)
         num_rules = len(import_module(f"minivllm.course.contracts.{exercise.contract}").rules)
@@ -56,3 +71,94 @@ def test_a_submission_gets_the_points_that_it_must(name, graded):
         passed = 0 if broken == "all" else num_rules - broken
         assert mark.points == round(exercise.points * passed / num_rules, 2), mark
         assert mark.message
+
+
+def test_nothing_was_written_or_deleted_outside_a_scratch_folder(graded):
+    need_enforcement(graded, "writes outside")
+    outside = graded["folder"] / "outside"
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert not Path("/tmp/minivllm-stolen").exists()
+    assert all(path.read_bytes() == before for path, before in graded["before"].items())
+
+
+def test_no_process_is_left_behind(graded):
+    for path in Path("/proc").glob("[0-9]*/comm") if Path("/proc/self/comm").exists() else ():
+        try:
+            assert path.read_text().strip() != "vllmleftover"
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+
+
+def test_what_the_clock_stopped_is_said_to_be_late_and_the_rest_is_not(graded):
+    late = {name for name in SUBMISSIONS if any(mark.late for mark in graded[name].marks.values())}
+    assert "sleeps" in late and "infinite loop" not in late
+
+
+def test_feedback_names_the_rule_and_the_students_line_but_no_input_or_expected_value(graded):
+    message = graded["off by one"].marks["1.3"].message
+    assert "first broken: it can be filled to the last slot. it raised ValueError at the line" in message
+    assert graded["leak"].marks["1.3"].message == (
+        "9 of 11 rules; first broken: clear makes room for the next request. "
+        "clear sets all lengths to 0; the next request starts in slot 0."
+    )
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("infinite loop", "no answer after 1 s of computing"),
+        ("sleeps", "no answer after 5 s"),
+        ("sys.exit", "its process ended instead of answering"),
+        ("deleted cells", "no cell defines ContiguousKVCache"),
+        ("syntax error", "the cell that defines generate_cached is no Python: line "),
+        ("edited outputs", "not implemented yet"),
+        ("invalid JSON", "not a notebook: "),
+        ("empty file", "not a notebook: the file is empty"),
+        ("forwards to minivllm", "not your own: it forwards to minivllm.attention.contiguous"),
+        ("calls the spec", "not your own: it calls spec_generate_cached"),
+    ],
+)
+def test_a_message_says_what_was_wrong(name, words, graded):
+    assert any(words in mark.message for mark in graded[name].marks.values())
+
+
+@pytest.fixture(scope="module")
+def by_command(tmp_path_factory):
+    """(what `grade --json` printed, rows of its CSV) for the fresh and the solved lab 01."""
+    folder = tmp_path_factory.mktemp("by_command")
+    for kind in ("labs", "solutions"):
+        (folder / kind).mkdir()
+        text = (ROOT / kind / "01_naive_kv_cache.ipynb").read_text(encoding="utf-8")
+        (folder / kind / "01_naive_kv_cache.ipynb").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_json_and_csv_say_the_same(by_command, capsys):
+    table = by_command / "points.csv"
+    assert minivllm(["grade", str(by_command), "--json", "--jobs", "1", "--csv", str(table)]) == 0
+    fresh, solved = json.loads(capsys.readouterr().out)["notebooks"]
+    assert set(fresh) == {"notebook", "points", "max_points", "exercises"}
+    assert set(fresh["exercises"][0]) == {"id", "points", "max_points", "message"}
+    assert (fresh["points"], solved["points"], solved["max_points"]) == (0, 12, 12)
+    assert [exercise["id"] for exercise in solved["exercises"]] == [e.id for e in of_lab(1)]
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["points"]) for row in rows] == [0] * 6 + [2, 2, 4, 3, 1, 12]
+
+
+def test_another_seed_and_the_chain_of_own_parts_change_nothing_for_a_right_solution(by_command, capsys):
+    path = by_command / "solutions"
+    assert minivllm(["grade", str(path), "--json", "--seed", "77", "--together", "--jobs", "1"]) == 0
+    (solved,) = json.loads(capsys.readouterr().out)["notebooks"]
+    assert [exercise["points_together"] for exercise in solved["exercises"]] == [2, 2, 4, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [(["nothing.ipynb"], "there is no file nothing.ipynb"), ([".", "--jobs", "0"], "jobs is 0")],
+)
+def test_bad_input_is_one_line(argv, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert minivllm(["grade", *argv]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1

@@ -12,7 +12,7 @@ import json
 
 ATTACK = "    tokens = list(prompt)\n"  # a line of 1.2's solution, before which attacks are put
 # The one socket of a part process, found by an attacker.
-FIND = '''
+FIND = """
     import json, os, stat, struct
     def is_socket(fd):
         try:
@@ -20,7 +20,7 @@ FIND = '''
         except OSError:
             return False
     line = next(fd for fd in range(3, 64) if is_socket(fd))
-'''
+"""
 
 
 EVERYTHING = dict.fromkeys(["1.1", "1.2", "1.3", "1.4", "1.5"], "all")
@@ -73,7 +73,9 @@ def no_metadata(notebook):
 
 def a_stub_behind_the_solution(notebook):
     cell = copy.deepcopy(cell_of(notebook, "1.3"))
-    cell["source"] = "class ContiguousKVCache:\n    def append(self):\n        raise course.NotImplementedYet\n"
+    cell["source"] = (
+        "class ContiguousKVCache:\n    def append(self):\n        raise course.NotImplementedYet\n"
+    )
     notebook["cells"].append(cell)
 
 
@@ -145,12 +147,15 @@ KILL = """
         except OSError:
             pass
 """
-FORGE = FIND + """
+FORGE = (
+    FIND
+    + """
     lent = [{"number": n, "kind": "list", "items": []} for n in range(2, 40, 2)]
     for changes in ([], lent):
         data = json.dumps({"do": "result", "value": True, "changes": changes}).encode()
         os.write(line, struct.pack(">II", len(data), 0) + data)
 """
+)
 SNOOP = """
     for name in ("call", "calls", "rng", "seed", "__class__", "__dict__", "embedding", "__init__"):
         value = getattr(model, name, None)
@@ -242,8 +247,11 @@ SUBMISSIONS = {
     "sys.exit": (attack("    import sys; sys.exit(0)"), {"1.2": "all"}),
     "crash": (attack("    import ctypes; ctypes.string_at(0)"), {"1.2": "all"}),
     "exits once in a while": (
-        attack("        if layer == 1 and k.shape[0] == 5: import os; os._exit(0)", "1.3",
-               "        start, end = "),
+        attack(
+            "        if layer == 1 and k.shape[0] == 5: import os; os._exit(0)",
+            "1.3",
+            "        start, end = ",
+        ),
         {"1.3": 1},
     ),
     "deleted cells": (without("1.1", "1.3"), {"1.1": "all", "1.3": "all"}),
@@ -287,6 +295,6 @@ SUBMISSIONS = {
     ),
     "resets the model's counters": (
         attack(SNOOP + "    model(prompt, list(range(len(prompt))), attend)\n    model.calls.clear()"),
-        {"1.2": 3},
+        {"1.2": 2},
     ),
 }
