@@ -694,18 +694,11 @@ for name, function in functions.items():
 # ## Plug in
 #
 # Your pool, your table and your attention in the engine. Two features need what your pool cannot do yet,
-# sharing: prefix caching stays off, and every request has one completion. The engine still calls
-# `share` for a new request, with nothing to share.
+# sharing: prefix caching stays off, and every request has one completion.
 
 
 # %%
-class UnsharedPool(BlockPool):
-    def share(self, blocks):
-        if blocks:
-            raise ValueError(f"{blocks} cannot be shared before exercise 2.5")
-
-
-yours = dict(block_pool=UnsharedPool, block_table=BlockTable)
+yours = dict(block_pool=BlockPool, block_table=BlockTable)
 tokenizer = reserving.get_tokenizer()
 texts = (
     "Once upon a time, in a small village by the sea, there lived",

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from . import catalogue
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 STUB = "raise course.NotImplementedYet  # your code instead of this line"
 REGION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.M | re.S)
@@ -95,12 +96,16 @@ def execute(notebook, folder: Path):
 
 
 def _tidy(outputs: list) -> list:
-    """Without stderr (progress bars, warnings), and with what was printed in one piece, however the
-    kernel happened to cut it."""
+    """Without stderr (progress bars, warnings) and without widgets, whose state lives in a kernel; with
+    what was printed in one piece, however the kernel happened to cut it."""
     kept: list = []
     for output in outputs:
         if output.get("name") == "stderr":
             continue
+        if WIDGET in output.get("data", {}):
+            del output["data"][WIDGET]
+            if set(output["data"]) <= {"text/plain"}:  # nothing is left but the widget's name
+                continue
         if kept and output.output_type == kept[-1].output_type == "stream":
             kept[-1].text += output.text
         else:

@@ -41,7 +41,7 @@ def wrong(fault):
 
 
 def test_an_unknown_lab_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="there is no lab 99; the labs are 1"):
+    with pytest.raises(ValueError, match="there is no lab 99; the labs are 0, 1, 2"):
         open(99)
 
 
