@@ -162,3 +162,30 @@ def test_bad_input_is_one_line(argv, words, capsys, tmp_path, monkeypatch):
     assert minivllm(["grade", *argv]) == 2
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory):
+    """{fault: {exercise id: mark}} of lab 02 with a fault in 2.2, on which 2.5 is built; graded together."""
+    folder = tmp_path_factory.mktemp("chained")
+    text = (ROOT / "solutions" / "02_paging.ipynb").read_text(encoding="utf-8")
+    faults = {
+        "double free": ("not self.taken.issuperset(blocks)", "False"),
+        "leak": ("self.free_blocks.extend(blocks)", "self.free_blocks.extend(blocks[1:])"),
+    }
+    for fault, (old, new) in faults.items():
+        assert old in text
+        (folder / fault).mkdir()
+        (folder / fault / "02_paging.ipynb").write_text(text.replace(old, new), encoding="utf-8")
+    paths = [folder / fault / "02_paging.ipynb" for fault in faults]
+    papers = mark_all(paths, jobs=2, settings=Settings(together=True))
+    return {fault: paper.marks for fault, paper in zip(faults, papers, strict=True)}
+
+
+@pytest.mark.parametrize("fault", ["double free", "leak"])
+def test_nobody_pays_twice_for_one_fault_unless_marked_together(fault, chained):
+    pool, shared = chained[fault]["2.2"], chained[fault]["2.5"]
+    assert 0 < pool.points < pool.max_points and pool.together == pool.points
+    assert shared.points == shared.max_points
+    if fault == "leak":
+        assert shared.together < shared.points

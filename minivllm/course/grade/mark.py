@@ -50,9 +50,7 @@ def nothing(exercise: Exercise, why: str) -> Mark:
     return Mark(exercise.id, 0, exercise.points, why)
 
 
-def mark_exercise(
-    submission: Submission, exercise: Exercise, nursery: Nursery, settings: Settings
-) -> Mark:
+def mark_exercise(submission: Submission, exercise: Exercise, nursery: Nursery, settings: Settings) -> Mark:
     """The mark of one exercise of a notebook."""
     try:
         text = submission.module_text(exercise)

@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -42,19 +43,20 @@ def main(descriptor: str) -> None:
         importlib.import_module(name)
     sys.modules["torch"].set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's; it closes the socket
-    child = 0
+    child, scratch = 0, ""
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
         while data and not data.endswith(b"\n"):
             data += control.recv(1 << 16)
         if not data:
-            _end(child)
+            _end(child, scratch)
             return
         request = json.loads(data)
         if "start" in request:
+            scratch = request["start"]
             child, answer = _start(control, descriptors[0], request)
         else:
-            answer = _end(child)
+            answer = _end(child, scratch)
             child = 0
         control.sendall(json.dumps(answer).encode() + b"\n")
 
@@ -96,8 +98,9 @@ def _become_part(descriptor: int, writing: int, scratch: Path, cpu_s: float) -> 
     part.main(socket.socket(fileno=descriptor), scratch)
 
 
-def _end(child: int) -> dict[str, float]:
-    """Kill the child, its group, and everything that became ours when its parent ended."""
+def _end(child: int, scratch: str) -> dict[str, float]:
+    """Kill the child, its group, and everything that became ours when its parent ended; then take its
+    scratch folder away."""
     deadline = time.monotonic() + END_S
     if child:
         for kill in (os.killpg, os.kill):
@@ -113,6 +116,8 @@ def _end(child: int) -> dict[str, float]:
         except ChildProcessError:
             break
         time.sleep(0.001)
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {"cpu_s": used.ru_utime + used.ru_stime}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from .part import MODULE
 from .rpc import Endpoint
 from .tensors import BadMessage
 from .values import ROOT, Remote
-
 
 CLOSE_S = 10.0
 
@@ -124,7 +122,6 @@ class PartProcess:
             self.line.sock.close()
             self.nursery.end()
             self.line, self.pid = None, 0
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def begin_call(self) -> None:
         self.call_started, self.call_cpu = time.monotonic(), self._cpu()

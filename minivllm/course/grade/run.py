@@ -178,7 +178,9 @@ class _Slot:
         return Nursery() if sys.platform == "linux" else None
 
 
-def _marker(connection: Connection, nursery: Nursery | None, path: str, settings: Settings, done: list) -> None:
+def _marker(
+    connection: Connection, nursery: Nursery | None, path: str, settings: Settings, done: list
+) -> None:
     """The process that marks one notebook."""
 
     def say(**line: Any) -> None:

@@ -11,8 +11,16 @@ from typing import Any
 import torch
 
 DTYPES = {
-    name: getattr(torch, name)
-    for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_ELEMENTS = 1 << 26

@@ -13,9 +13,7 @@ from collections import Counter
 from ...kv.blocks import OutOfBlocks
 
 
-def replay(
-    trace: list[tuple[str, int]], num_slots: int, unit: int, contiguous: bool
-) -> tuple[int, int, int]:
+def replay(trace: list[tuple[str, int]], num_slots: int, unit: int, contiguous: bool) -> tuple[int, int, int]:
     """(slots reserved and never used, requests refused, requests refused although enough slots were
     free). A trace entry is a request's name and the slots it needs, or 0 when it ends; sizes are rounded
     up to multiples of `unit`, and a contiguous piece goes to the lowest hole that takes it."""
