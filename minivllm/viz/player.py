@@ -74,8 +74,8 @@ def svg(figure: Any, label: str) -> str:
 def bundle(
     widget: Callable[[], Any], figure: Callable[[], Any], alt: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(data, metadata) that a notebook shows for a view: the widget, and a PNG with alternative text for where no
-    widget can be shown."""
+    """(data, metadata) that a notebook shows for a view: the widget, and a PNG with alternative text
+    for where no widget can be shown."""
     from .style import DPI
 
     data = io.BytesIO()
