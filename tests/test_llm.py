@@ -125,7 +125,17 @@ def test_interrupt_leaves_no_request_and_no_block_behind(llm, monkeypatch):
     assert tokens(llm.generate([[1] * 9, [2] * 9], GREEDY, use_tqdm=False)) == expected
 
 
-def test_ctrl_c_at_any_moment_leaves_the_pool_clean(llm):
+@pytest.fixture
+def ctrl_c_works():
+    """A shell starts what runs in the background with Ctrl-C ignored."""
+    import signal
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_at_any_moment_leaves_the_pool_clean(llm, ctrl_c_works):
     import signal
     import threading
     import time
