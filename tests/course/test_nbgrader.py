@@ -24,6 +24,8 @@ lab = course.open(1)"""
 def nbgrader(folder, *arguments):
     environment = {
         **os.environ,
+        # nbgrader calls alembic by name, which lies beside a Python that need not be on the path.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "MINIVLLM_WORKSPACE": str(folder / "my_engine"),
         "PYTHONPATH": str(ROOT),
         "JUPYTER_PLATFORM_DIRS": "1",
