@@ -35,7 +35,7 @@ lab: setup
 
 test: setup
 	$(BIN)/python -m pytest tests
-	MINIVLLM_WORKSPACE=$$(mktemp -d) OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --nbval solutions
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --nbval solutions
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
