@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from typing import Any
 
 HELP = "measure parts of the engine on this machine"
+BENCHMARKS = ("scheduler",)  # each has a module bench_NAME here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", choices=["scheduler"], help="scheduler: schedule() + update() without a model"
-    )
-    parser.add_argument("--steps", type=int, default=300, metavar="int", help="steps measured per row")
-    parser.add_argument("--prefix-cache", choices=["hash", "radix"], default="hash")
+    subparsers = parser.add_subparsers(dest="what", required=True)
+    for name in BENCHMARKS:
+        command = import_module(f".bench_{name}", __package__)
+        subparser = subparsers.add_parser(name, help=command.HELP, description=command.__doc__)
+        # After the benchmark's name as well as before it; unsaid here, it does not undo what was said there.
+        subparser.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run_benchmark=command.run)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    from ..bench import scheduler
-
-    if args.steps < 2:
-        raise ValueError(f"steps is {args.steps}; at least 2 are needed for a mean and a P99")
-    result = scheduler.run(args.steps, args.prefix_cache, progress=not args.json)
-    if not args.json:
-        print(scheduler.table(result))
-    return result
+    return args.run_benchmark(args)

@@ -4,7 +4,7 @@ Every solution's part is changed in one small place at a time (an operator, a co
 constant, a dropped statement, two statements swapped, a condition, a returned value), and the exercise's
 rules are run on each such mutant, in a fork with a time limit. A mutant that passes every rule has survived.
 Mutants that nobody can tell from the solution by its interface are listed, with the reason, in
-equivalent_mutants.tsv: exercise, old line, new line, why. They are not counted.
+equivalent_mutants/labNN.tsv: exercise, old line, new line, why. They are not counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minivllm.course.contracts.rules import run_rule  # noqa: E402
 from minivllm.course.grade.submission import Submission  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-EQUIVALENT = Path(__file__).with_name("equivalent_mutants.tsv")
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants")
 CPU_S, MEMORY = 2, 2 << 30
 ARITHMETIC = {
     ast.Add: (ast.Sub,),
@@ -103,7 +103,8 @@ def survives(mutant: Mutant, seed: int = 0) -> bool:
 
 def equivalent() -> dict[tuple[str, str, str], str]:
     """{key of a mutant: why it cannot be told from the solution}"""
-    lines = EQUIVALENT.read_text(encoding="utf-8").splitlines() if EQUIVALENT.exists() else []
+    files = sorted(EQUIVALENT.glob("*.tsv"))
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
     return {(row[0], row[1], row[2]): row[3] for row in rows}
 

@@ -1,0 +1,3 @@
+"""Lab 02: memory given out twice, lost, or looked up in the wrong place."""
+
+FAULTS = {}
