@@ -1,6 +1,8 @@
 # make lab    set everything up and open the labs in JupyterLab
 # make test   set everything up and prove everything
 # make demo   set everything up and watch the engine answer eight prompts
+# make claims   run the course's claims C1 to C7 on this machine, each against what theory expects
+# make gpu-check   on a machine with a GPU: run its tests and benchmarks (no set-up, no network needed)
 # The set-up (virtual environment, packages, model) is done once; later calls start at once.
 
 PYTHON ?= python3
@@ -9,10 +11,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help setup model lab test lint demo notebooks release clean
+.PHONY: help setup model lab test lint demo claims gpu-check notebooks release clean
 
 help:
-	@sed -n '1,4s/^# *//p' Makefile
+	@sed -n '1,6s/^# *//p' Makefile
 
 setup: $(STAMP) model
 
@@ -43,6 +45,13 @@ lint: $(STAMP)
 
 demo: setup
 	@$(BIN)/python -m minivllm demo
+
+claims: setup
+	@$(BIN)/python -m minivllm bench claims $(ARGS)
+
+# A GPU machine may have torch in its own Python, and no package index to fill a virtual environment from.
+gpu-check:
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m minivllm.bench.gpu_check $(ARGS)
 
 notebooks: setup
 	$(BIN)/python -m minivllm.course.build

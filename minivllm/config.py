@@ -9,6 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+# vLLM's names, and the format that each stands for here: all scales are those of single heads of tokens.
+KV_CACHE_DTYPES = {
+    "auto": "",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_per_token_head": "fp8",
+    "int8": "int8",
+    "int8_per_token_head": "int8",
+}
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 
 
@@ -24,11 +33,13 @@ class EngineConfig:
     num_gpu_blocks_override: int | None = None
     gpu_memory_utilization: float = 0.92
     swap_space: float = 4
+    kv_cache_dtype: str = "auto"
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     tensor_parallel_size: int = 1
+    enforce_eager: bool = False
     skip_tokenizer_init: bool = False
 
     device: str = "auto"
@@ -47,6 +58,12 @@ class EngineConfig:
         _one_of(self, "preemption_mode", ("recompute", "swap"))
         _one_of(self, "prefix_cache", ("hash", "radix"))
         _one_of(self, "attention_backend", ("auto", "contiguous", "paged", "triton"))
+        _one_of(self, "kv_cache_dtype", tuple(KV_CACHE_DTYPES))
+        if self.kv_cache_dtype != "auto" and self.attention_backend == "contiguous":
+            raise ValueError(
+                f"kv_cache_dtype is {self.kv_cache_dtype!r}, which a contiguous cache has no place for the "
+                "scales of; use attention_backend='paged' or kv_cache_dtype='auto'"
+            )
         for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "trace_capacity"):
             _at_least(self, name, 1)
         for name in ("max_model_len", "num_gpu_blocks_override"):

@@ -17,6 +17,7 @@ from .outputs import OutputGroup, RequestOutput
 from .parts import Parts
 from .request import Request
 from .sampling import SamplingParams
+from .scheduler.levels import refuse_request
 from .trace import Trace
 
 Prompt = str | dict[str, Any] | Sequence[int]
@@ -35,7 +36,7 @@ class Engine:
         self.kv = built.kv
         self.scheduler = built.scheduler
         self._num_blocks_allocated = self.kv.num_blocks
-        self.trace = self._new_trace()
+        self.trace, self._num_preempted = self._new_trace(), 0
         self._groups: dict[str, OutputGroup] = {}  # unfinished requests, with all their completions
         self._num_added = 0
 
@@ -61,6 +62,7 @@ class Engine:
         the targets in seconds with policy="slo". `ValueError` for a prompt that is empty, has a token
         id out of range, or can never fit; nothing is queued then."""
         params = params or SamplingParams()
+        refuse_request(self.parts.scheduler_level, params)
         text, token_ids, cache_salt = self._read_prompt(prompt)
         if params.stop_strings and self.tokenizer is None:
             raise ValueError("stop strings need a tokenizer; use stop_token_ids, or load the tokenizer")
@@ -106,6 +108,7 @@ class Engine:
                 self.scheduler.recover(plan)
             raise
         now = time.perf_counter()
+        self._num_preempted += len(plan.preempted)
         touched: dict[str, OutputGroup] = {}
         sampled = self.scheduler.update(plan, result.token_ids)
         for request, token_id in sampled:
@@ -158,11 +161,10 @@ class Engine:
         num_blocks = num_blocks or self.kv.num_blocks
         if not 1 <= num_blocks <= self._num_blocks_allocated:
             raise ValueError(f"num_blocks is {num_blocks}; there is memory for {self._num_blocks_allocated}")
-        self.config = replace(self.config, **settings)
-        self.kv, self.scheduler = make_bookkeeping(
-            self.config, self.parts, num_blocks, self.kv.swap.num_blocks
-        )
-        self.trace = self._new_trace()
+        config = replace(self.config, **settings)
+        self.kv, self.scheduler = make_bookkeeping(config, self.parts, num_blocks, self.kv.swap.num_blocks)
+        self.config = config
+        self.trace, self._num_preempted = self._new_trace(), 0
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached prefixes; what running requests use stays theirs."""
@@ -176,7 +178,7 @@ class Engine:
             "num_free_blocks": self.kv.num_free_blocks,
             "num_running": len(self.scheduler.running),
             "num_waiting": len(self.scheduler.waiting),
-            "num_preemptions": getattr(self.scheduler, "num_preemptions", 0),
+            "num_preemptions": getattr(self.scheduler, "num_preemptions", self._num_preempted),
             "num_steps": self.trace.num_steps,
             "prefix_cache_queries": self.kv.num_prefix_queries,
             "prefix_cache_hits": self.kv.num_prefix_hits,

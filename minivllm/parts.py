@@ -31,8 +31,10 @@ class Parts:
     attention_backend: Callable[..., Any] | None = None  # -> attention.base.AttentionBackend
     paged_attention: Callable[..., Any] | None = None  # the function inside the paged backend
     kernels: dict[str, Callable[..., Any]] | None = None  # the Triton backend's, by name
+    scheduler_level: str = "complete"  # what `scheduler` has shown: see scheduler/levels.py
 
     def replaced(self) -> list[str]:
         """Names of the parts that are not minivllm's own."""
         default = Parts()
-        return [f.name for f in fields(self) if getattr(self, f.name) is not getattr(default, f.name)]
+        names = [f.name for f in fields(self) if f.name != "scheduler_level"]
+        return [name for name in names if getattr(self, name) is not getattr(default, name)]

@@ -2,7 +2,8 @@
 
 Each row is worked on by itself, in float64 and in token-id order, and its uniform number is a pure
 function of (seed, output index); there is no random state anywhere. So a request gets the same
-tokens alone, in a batch, after a preemption, or tomorrow. The order of the steps, and what each of
+tokens alone, in a batch, after a preemption, or tomorrow. (On a GPU all rows that draw do so in one
+go, with the same result; see sampler_batch.py.) The order of the steps, and what each of
 them means, is vLLM's: logprobs of the raw logits, penalties, min_tokens, then greedy, or temperature,
 min_p, top_k, top_p. (Nucleus sampling: Holtzman et al., 2020. Repetition penalty: Keskar et al., 2019.)
 """
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from .sampler_batch import draw
 from .sampling import SamplingParams
 
 
@@ -53,8 +55,11 @@ class SampleRow:
     @property
     def is_plain(self) -> bool:
         """True if the token is the argmax of the logits as they are."""
-        params = self.params
-        return params.is_greedy and not params.has_penalties and not self.holds_back_stop
+        return self.params.is_greedy and not self.changes_logits
+
+    @property
+    def changes_logits(self) -> bool:
+        return self.params.has_penalties or self.holds_back_stop
 
     @property
     def holds_back_stop(self) -> bool:
@@ -81,19 +86,16 @@ class Sampler:
             logits = logits.cpu()
         greedy = logits.argmax(-1)
         if all(row.count == 1 and row.params.logprobs is None and row.is_plain for row in rows):
-            return [[SampledToken(token)] for token in greedy.tolist()]
-        chosen = [
-            greedy[i].expand(row.count) if row.is_plain else _choose(logits[i], row)
-            for i, row in enumerate(rows)
-        ]
+            return [[SampledToken(token)] for token in _to_host(greedy, [])]
+        choose = _choose_together if logits.is_cuda else _choose_each
+        chosen = choose(logits, greedy, rows)
         scores = {
             i: _score(logits[i], chosen[i], row.params.logprobs)
             for i, row in enumerate(rows)
             if row.params.logprobs is not None
         }
-        tokens = iter(torch.cat(chosen).tolist())
-        numbers = iter(torch.cat([score.flatten() for score in scores.values()]).tolist() if scores else ())
-        sampled = []
+        numbers = iter(_to_host(torch.cat(chosen), list(scores.values())))
+        sampled, tokens = [], iter([int(next(numbers)) for row in rows for _ in range(row.count)])
         for i, row in enumerate(rows):
             ids = islice(tokens, row.count)
             if i in scores:
@@ -118,20 +120,60 @@ def _hash(text: str, num_bits: int) -> int:
     return int.from_bytes(sha256(text.encode()).digest(), "big") >> (256 - num_bits)
 
 
+def _to_host(tokens: torch.Tensor, scores: list[torch.Tensor]) -> list:
+    """The one transfer of a step, and the one place where the host waits for the device. Token ids come
+    first, then all scores; beside scores they travel as float64, in which they are exact."""
+    if not scores:
+        return tokens.tolist()
+    return torch.cat([tokens.double(), *(score.flatten() for score in scores)]).tolist()
+
+
+def _choose_each(logits: torch.Tensor, greedy: torch.Tensor, rows: list[SampleRow]) -> list[torch.Tensor]:
+    """Row by row. greedy: [num_rows], the argmax → for each row its [count] token ids."""
+    return [
+        greedy[i].expand(row.count) if row.is_plain else _choose(logits[i], row) for i, row in enumerate(rows)
+    ]
+
+
+def _choose_together(logits: torch.Tensor, greedy: torch.Tensor, rows: list[SampleRow]) -> list[torch.Tensor]:
+    """The same tokens; all rows that draw, draw at once."""
+    drawing = [i for i, row in enumerate(rows) if not row.params.is_greedy]
+    if not drawing:
+        return _choose_each(logits, greedy, rows)
+    changed = torch.cat([_changed(logits[i], rows[i]).expand(rows[i].count, -1) for i in drawing])
+    params = [rows[i].params for i in drawing for _ in range(rows[i].count)]
+    drawn = draw(changed, params, [number for i in drawing for number in _uniforms(rows[i])])
+    pieces = dict(zip(drawing, drawn.split([rows[i].count for i in drawing]), strict=True))
+    return [
+        pieces[i] if i in pieces else _choose_each(logits[i : i + 1], greedy[i : i + 1], [row])[0]
+        for i, row in enumerate(rows)
+    ]
+
+
 def _choose(logits: torch.Tensor, row: SampleRow) -> torch.Tensor:
     """logits: [vocab_size] → [count] token ids, on the same device."""
+    logits = _changed(logits, row)
+    if row.params.is_greedy:
+        return logits.argmax(-1).expand(row.count)
+    cdf = token_weights(logits, row.params).cumsum(0)
+    draws = _uniforms(row)
+    # right=True: the first token whose cumulative weight is above the draw, so never one of weight 0.
+    places = torch.searchsorted(cdf, _on_device(draws, torch.float64, logits) * cdf[-1], right=True)
+    return places.clamp_(max=len(logits) - 1)  # NaN logits of one request must not end the others
+
+
+def _uniforms(row: SampleRow) -> list[float]:
+    return [uniform(row.seed + child, row.num_output_tokens) for child in range(row.count)]
+
+
+def _changed(logits: torch.Tensor, row: SampleRow) -> torch.Tensor:
+    """logits: [vocab_size] → the same with penalties, and without tokens that may not come yet."""
     if row.params.has_penalties:
         logits = _penalize(logits, row)
     if row.holds_back_stop:
         stop_ids = [token for token in row.stop_ids if token < len(logits)]
         logits = logits.index_fill(0, _on_device(stop_ids, torch.int64, logits), -torch.inf)
-    if row.params.is_greedy:
-        return logits.argmax(-1).expand(row.count)
-    cdf = token_weights(logits, row.params).cumsum(0)
-    draws = [uniform(row.seed + child, row.num_output_tokens) for child in range(row.count)]
-    # right=True: the first token whose cumulative weight is above the draw, so never one of weight 0.
-    places = torch.searchsorted(cdf, _on_device(draws, torch.float64, logits) * cdf[-1], right=True)
-    return places.clamp_(max=len(logits) - 1)  # NaN logits of one request must not end the others
+    return logits
 
 
 def _penalize(logits: torch.Tensor, row: SampleRow) -> torch.Tensor:

@@ -81,6 +81,7 @@ class PagedBackend:
         self._dtype = dtype
         self._device = device
         self._attention = attention
+        self.host_data: torch.Tensor | None = None
 
     def allocate(self, num_blocks: int) -> None:
         config = self._config
@@ -98,12 +99,17 @@ class PagedBackend:
         copies: list[tuple[int, int]],
         swap_in: list[tuple[int, int]],
     ) -> None:
-        if swap_out:
-            _copy_blocks(self.data, self.host_data, swap_out)
-        if copies:
-            _copy_blocks(self.data, self.data, copies)
-        if swap_in:
-            _copy_blocks(self.host_data, self.data, swap_in)
+        for data, host_data in self._tensors():
+            if swap_out:
+                _copy_blocks(data, host_data, swap_out)
+            if copies:
+                _copy_blocks(data, data, copies)
+            if swap_in:
+                _copy_blocks(host_data, data, swap_in)
+
+    def _tensors(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """(on the device, on the host) of everything that a block consists of."""
+        return [(self.data, self.host_data)]
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor) -> None:
         self.data[layer, 0].flatten(0, 1).index_copy_(0, slot_mapping, k)

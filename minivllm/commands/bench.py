@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 HELP = "measure parts of the engine on this machine"
-BENCHMARKS = ("scheduler",)  # each has a module bench_NAME here
+BENCHMARKS = ("scheduler", "kernels", "claims")  # each has a module bench_NAME here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

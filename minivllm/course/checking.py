@@ -88,6 +88,7 @@ def _run_child(command: list[str]) -> tuple[str, list[str]]:
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
+    environment["TRITON_INTERPRET"] = "1"  # kernels are checked on CPU tensors, with a GPU or without
     with TemporaryDirectory() as folder, Path(folder, "printed").open("w+", encoding="utf-8") as file:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
         try:
@@ -118,6 +119,9 @@ def _read(results: Path) -> tuple[list[Outcome], int, str]:
 def _did_not_end(exercise: Exercise, rule: str, line: str, ended: str) -> Outcome:
     if line:
         got, hint = f"no answer; it was still at the line `{line}`", "Does the loop ever end?"
+    elif exercise.needs == "triton":
+        got = f"no answer: the process {ended}"
+        hint = "A kernel that reads or writes outside its tensors ends like this. Look at offsets and masks."
     else:
         got, hint = f"no answer: the process {ended}", "Take out sys.exit, os._exit and very large tensors."
     return Outcome(rule or "it can be imported", "broken", exercise.name, got, "an answer in time", hint)

@@ -3,7 +3,8 @@
 `inspect` cannot give the source of a class typed in a cell (Python 3.10–3.12), so the cell is found by the
 file name in the code of its methods. The module holds the definition and what it needs: its imports, its
 helpers from any cell, and earlier exercises by way of `part`. Names that begin with `spec_` raise there,
-so that calling an executable spec is no answer. Nothing of the notebook is run again.
+so that calling an executable spec is no answer. A cell that begins with %%time or the like is read without
+that line. Nothing of the notebook is run again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import builtins
 import inspect
 import linecache
 import os
+import re
 import symtable
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,9 @@ from . import OffLimits
 from .catalogue import EXERCISES, Exercise
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+# Cell magics that run their cell as Python and keep what it defines.
+RUNS_PYTHON = ("capture", "prun", "time")
+TIMED = ("<timed exec>", "<timed eval>")  # where %%time says that its code is
 
 
 class SourceNotFound(Exception):
@@ -30,15 +35,28 @@ class SourceNotFound(Exception):
 
 
 class Cell:
-    """One cell, or one file: its text and its top-level statements."""
+    """One cell, or one file: its text and its top-level statements, without the cell magics before it."""
 
     def __init__(self, text: str) -> None:
+        self.magics, text = _without_magics(text)
+        try:
+            self.statements = ast.parse(text).body
+        except SyntaxError:
+            if not self.magics:
+                raise
+            text = without_line_magics(text)
+            self.statements = ast.parse(text).body
         self.lines = text.splitlines()
-        self.statements = ast.parse(text).body
 
     def text_of(self, node: ast.stmt) -> str:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return "\n".join(self.lines[first - 1 : node.end_lineno])
+
+    def halves(self, name: str) -> list[Definition]:
+        """The definition of that name, and the `triton.jit` functions beside it, which it launches."""
+        kernels = [node for node in self.statements if isinstance(node, ast.FunctionDef) and is_jit(node)]
+        definition = self.binding(name, Definition)
+        return [definition, *kernels] if definition is not None else []
 
     def binding(self, name: str, kind: Any = ast.stmt) -> ast.stmt | None:
         """The last top-level statement, of that kind, that gives the name its meaning."""
@@ -67,13 +85,41 @@ def collect(home: Cell, cells: list[Cell], exercise: Exercise, namespace: dict[s
     return head + "\n".join(imports) + "\n\n\n" + "\n\n\n".join(collector.bodies) + "\n"
 
 
-def stubs_in(definition: Definition) -> list[str]:
-    """Names of the functions in it that begin by raising `NotImplementedYet`, so surely are stubs."""
+def without_line_magics(text: str) -> str:
+    """The text with each line that is none of Python's (%…, !…, ?…) replaced by `pass`."""
+    return re.sub(r"^([ \t]*)[%!?].*$", r"\1pass", text, flags=re.M)
+
+
+def _without_magics(text: str) -> tuple[tuple[str, ...], str]:
+    """(cell magics that run Python, as typed or as IPython rewrites them; the cell without them)."""
+    name, body = "", ""
+    if typed := re.match(r"\s*%%(\w+)[^\n]*(?:\n|$)", text):
+        name, body = typed[1], text[typed.end() :]
+    elif text.lstrip().startswith("get_ipython().run_cell_magic("):
+        match ast.parse(text).body:
+            case [ast.Expr(ast.Call(args=[ast.Constant(str(name)), _, ast.Constant(str(body))]))]:
+                pass
+    if name not in RUNS_PYTHON:
+        return (), text
+    inner, body = _without_magics(body)
+    return (name, *inner), body
+
+
+def is_jit(node: ast.FunctionDef) -> bool:
+    named = [getattr(decorator, "func", decorator) for decorator in node.decorator_list]
+    return any(ast.unparse(name).split(".")[-1] == "jit" for name in named)
+
+
+def stubs_in(definition: Definition | ast.Module) -> list[str]:
+    """Names of the functions in it that begin by raising `NotImplementedYet`, so surely are stubs, and of
+    the kernels that raise it anywhere."""
     found = []
     for node in ast.walk(definition):
         if isinstance(node, ast.FunctionDef):
             code = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            if code and isinstance(code[0], ast.Raise) and "NotImplementedYet" in ast.dump(code[0]):
+            # A kernel cannot raise: wherever the line stands in it, it is the stub's.
+            lines = ast.walk(node) if is_jit(node) else code[:1]
+            if any(isinstance(line, ast.Raise) and "NotImplementedYet" in ast.dump(line) for line in lines):
                 found.append(node.name)
     return found
 
@@ -134,19 +180,24 @@ class _Collector:
 def _cells(obj: Any) -> Iterator[Cell]:
     """Where the object may be defined: its own cell or file, then the other cells, newest first."""
     home = _file_of(obj)
-    if home is not None and not _is_cell(home):
+    timed = home in TIMED
+    if home is not None and not timed and not _is_cell(home):
         texts = [Path(home).read_text(encoding="utf-8")] if Path(home).is_file() else []
     else:
         names = [name for name in reversed(linecache.cache) if _is_cell(name)]
-        if home is not None:
+        if home is not None and not timed:
             folder = os.path.dirname(home)
             names = [home, *(n for n in names if n != home and os.path.dirname(n) == folder)]
         texts = ["".join(linecache.cache[name][2]) for name in names]
-    for text in texts:
-        try:
-            yield Cell(text)
-        except (SyntaxError, ValueError):
-            continue
+    cells = filter(None, map(_parsed, texts))
+    yield from sorted(cells, key=lambda cell: "time" not in cell.magics) if timed else cells
+
+
+def _parsed(text: str) -> Cell | None:
+    try:
+        return Cell(text)
+    except (SyntaxError, ValueError):
+        return None
 
 
 def _file_of(obj: Any) -> str | None:

@@ -2,7 +2,8 @@
 
 It lies beside labs/, or where `MINIVLLM_WORKSPACE` says, and git ignores it. Besides the modules it holds
 one small file with what the last check of each exercise said and what the reader predicted, so that a
-restarted kernel, or a lab opened out of order, loses nothing.
+restarted kernel, or a lab opened out of order, loses nothing. Two kernels that note something at once take
+turns, by a lock beside that file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from .catalogue import Exercise, find
+
+LOCK_S = 30.0  # nobody holds the lock for longer than it takes to write a page
 
 
 class Workspace:
@@ -42,9 +47,12 @@ class Workspace:
 
     def note(self, kind: str, exercise_id: str, value: Any) -> None:
         """Remember a value, kind being "checks" or "predictions"."""
-        notes = self._notes()
-        notes.setdefault(kind, {})[exercise_id] = value
-        self._write(self.folder / "progress.json", json.dumps(notes, indent=1, ensure_ascii=False) + "\n")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / ".progress.lock", timeout=LOCK_S):
+            notes = self._notes()
+            notes.setdefault(kind, {})[exercise_id] = value
+            text = json.dumps(notes, indent=1, ensure_ascii=False) + "\n"
+            self._write(self.folder / "progress.json", text)
 
     def noted(self, kind: str, exercise_id: str) -> Any:
         return self._notes().get(kind, {}).get(exercise_id)

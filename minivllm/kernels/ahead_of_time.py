@@ -1,151 +1,102 @@
 """Compile every kernel for GPUs that are not here, and read what the result needs.
 
 Triton compiles for a named architecture without a device; `cuobjdump`, which comes with triton, then tells
-registers, shared memory and spills of the machine code. So a laptop can prove that the kernels
-compile for the GPUs that people use, and that no configuration spills registers to memory. In a process
-that interprets kernels nothing can be compiled; `report` then runs itself in a child.
+registers and spills of the machine code. So a laptop can prove that the kernels compile for the GPUs that
+people use, and that no configuration spills registers to memory. `python -m minivllm.kernels.ahead_of_time`
+prints the table, and fails if anything spills. In a process that interprets kernels nothing can be compiled;
+`report` then runs itself in a child.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import interpreting
 
+if TYPE_CHECKING:
+    from .configurations import Case
+
 ARCHITECTURES = (75, 80, 90)  # T4; A100; H100 and H200
-# bf16 came with sm_80: on sm_75 it is emulated, and the engine takes fp16 there (dtype="auto").
-FIRST_WITH_BF16 = 80
-HEAD_DIMS = (64, 80, 96, 128, 256)
-GROUPS = (1, 3, 8)
-DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+DTYPES = ("fp32", "fp16", "bf16")
+# Shared memory that one program may have, bytes. (CUDA C++ Programming Guide, compute capabilities.)
+SHARED_BYTES = {75: 64 << 10, 80: 163 << 10, 90: 227 << 10}
 
 
-@dataclass(frozen=True)
-class Case:
-    """One kernel with the constants that it is compiled for. `types` has the type of each argument that
-    is no constant."""
-
-    kernel: str
-    module: str
-    function: str
-    dtype: str
-    types: dict[str, str]
-    constants: dict[str, Any]
-    detail: str = ""
-    num_warps: int = 4
-
-
-def cases(dtypes: tuple[str, ...] = ("fp32", "fp16", "bf16")) -> list[Case]:
-    """Every kernel in every configuration in use."""
-    found = []
-    for dtype in dtypes:
-        x, index = f"*{dtype}", "*i64"
-        size = 576
-        found.append(
-            Case("store_kv", "store_kv", "store_kv_kernel", dtype,
-                 {"k": x, "v": x, "k_cache": x, "v_cache": x, "slot_mapping": index,
-                  "k_stride": "i32", "v_stride": "i32", "cache_stride": "i32"},
-                 {"ROW": 192, "ROW_PAD": 256})
-        )  # fmt: skip
-        for has_residual in (False, True):
-            found.append(
-                Case("rms_norm", "rms_norm", "rms_norm_kernel", dtype,
-                     {"x": x, "residual": x, "weight": x, "out": x, "added": x, "x_stride": "i32",
-                      "eps": "fp32"},
-                     {"SIZE": size, "PAD": 1024, "HAS_RESIDUAL": has_residual}, f"residual {has_residual}")
-            )  # fmt: skip
-        found.append(
-            Case("silu_mul", "silu_mul", "silu_mul_kernel", dtype, {"gate_up": x, "out": x},
-                 {"SIZE": 1536, "PIECE": 1024})
-        )  # fmt: skip
-        for head_dim in HEAD_DIMS:
-            found += _cases_of_head_dim(dtype, head_dim)
-    return found
+def report(
+    architectures: tuple[int, ...] = ARCHITECTURES, dtypes: tuple[str, ...] = DTYPES, whole: bool = True
+) -> list[dict]:
+    """A row for every configuration in use, see `compile_case`; bf16 is left out where the architecture has
+    none. With `whole` false, of a selection that compiles in under a minute."""
+    if interpreting():
+        command = [sys.executable, "-m", "minivllm.kernels.ahead_of_time", "--json"]
+        command += ["--arch", *map(str, architectures), "--dtype", *dtypes]
+        command += [] if whole else ["--selection"]
+        environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+        run = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if not run.stdout:
+            raise ValueError(f"the kernels cannot be compiled here: {run.stderr.strip().splitlines()[-1]}")
+        return json.loads(run.stdout)
+    return list(_rows(architectures, dtypes, whole))
 
 
-def _cases_of_head_dim(dtype: str, head_dim: int) -> list[Case]:
-    import torch
+def _rows(architectures: tuple[int, ...], dtypes: tuple[str, ...], whole: bool) -> Iterator[dict]:
+    from .configurations import cases, selection
 
-    from .paged_decode import LEAST_ROWS, SPLIT, dot_dtype, num_warps, tile_size
-    from .paged_prefill import QUERY_TILE
-
-    x, index = f"*{dtype}", "*i64"
-    pad = 1 << (head_dim - 1).bit_length()
-    torch_dtype = getattr(torch, DTYPES[dtype])
-    common = {
-        "BLOCK_SIZE": 16,
-        "NUM_KV_HEADS": 3,
-        "HEAD_DIM": head_dim,
-        "DIM_PAD": pad,
-        "TILE": tile_size(pad),
-        "DOT": dot_dtype(torch_dtype),
-    }
-    found = [
-        Case("rotary", "rotary", "rotary_kernel", dtype,
-             {"x": x, "cos": x, "sin": x, "out": x, "x_stride": "i32"},
-             {"NUM_HEADS": 9, "HALF": head_dim // 2, "HEADS_PAD": 16, "PAD": pad // 2},
-             f"head_dim {head_dim}")
-    ]  # fmt: skip
-    for group in GROUPS:
-        detail = f"head_dim {head_dim}, group {group}"
-        for out in {dtype, "fp32"}:
-            found.append(
-                Case("paged_decode", "paged_decode", "paged_decode_kernel", dtype,
-                     {"q": x, "k_cache": x, "v_cache": x, "block_tables": index, "context_lens": index,
-                      "out": f"*{out}", "lse": "*fp32", "scale": "fp32", "q_stride": "i32",
-                      "table_stride": "i32",
-                      "num_splits": "i32"},
-                     {**common, "GROUP": group, "ROWS": LEAST_ROWS, "SPLIT": SPLIT}, detail, num_warps(pad))
-            )  # fmt: skip
-        found.append(
-            Case("paged_prefill", "paged_prefill", "paged_prefill_kernel", dtype,
-                 {"q": x, "k_cache": x, "v_cache": x, "block_tables": index, "query_start": index,
-                  "query_lens": index, "context_lens": index, "out": x, "scale": "fp32", "q_stride": "i32",
-                  "table_stride": "i32", "max_context_len": "i32"},
-                 {**common, "GROUP": group, "QUERY_TILE": QUERY_TILE}, detail, num_warps(pad))
-        )  # fmt: skip
-    found.append(
-        Case("combine_splits", "paged_decode", "combine_splits_kernel", dtype,
-             {"partial": "*fp32", "lse": "*fp32", "context_lens": index, "out": x, "num_splits": "i32"},
-             {"NUM_HEADS": 9, "HEAD_DIM": head_dim, "DIM_PAD": pad, "SPLIT": SPLIT}, f"head_dim {head_dim}")
-    )  # fmt: skip
-    return found
+    for arch in architectures:
+        for case in (cases if whole else selection)(arch, dtypes):
+            yield compile_case(case, arch)
 
 
 def compile_case(case: Case, arch: int) -> dict[str, Any]:
-    """One row of the report: {"kernel", "arch", "dtype", "detail", "registers", "shared_bytes", "spills"
-    (bytes of stack and local memory a thread)}."""
-    from importlib import import_module
-
+    """One row of the report: {"kernel", "arch", "dtype", "detail", "registers" a thread, "shared_bytes" a
+    program, "spills" (bytes of stack and local memory a thread)}."""
     function = getattr(import_module(f"minivllm.kernels.{case.module}"), case.function)
-    compiled = compile_function(function, case.types, case.constants, arch, case.num_warps)
-    usage = resource_usage(compiled.asm["cubin"])
+    aligned = {name for name, type_ in case.types.items() if type_.startswith("*") or name in ALIGNED}
+    compiled = compile_function(function, case.types, case.constants, arch, aligned=aligned, **case.options)
+    usage = {**resource_usage(compiled.asm["cubin"]), "shared_bytes": compiled.metadata.shared}
     return {"kernel": case.kernel, "arch": f"sm_{arch}", "dtype": case.dtype, "detail": case.detail, **usage}
 
 
+# Numbers that are multiples of 16 wherever head_dim is: distances between rows, in elements.
+ALIGNED = {"q_stride", "out_stride", "k_stride", "v_stride", "x_stride", "cache_stride"}
+
+
 def compile_function(
-    function: Any, types: dict[str, str], constants: dict[str, Any], arch: int, num_warps: int = 4
+    function: Any,
+    types: dict[str, str],
+    constants: dict[str, Any],
+    arch: int,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    maxnreg: int | None = None,
+    aligned: set[str] = frozenset(),
 ) -> Any:
-    """Compile a `triton.jit` function for sm_`arch`; its `.asm` has "ptx" and "cubin"."""
+    """Compile a `triton.jit` function for sm_`arch`; its `.asm` has "ptx" and "cubin". `aligned`: arguments
+    that are multiples of 16 at every launch, which triton looks for itself when it launches."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     signature = {name: types.get(name, "constexpr") for name in function.arg_names}
-    source = ASTSource(function, signature, constants)
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": num_warps})
+    attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if name in aligned}
+    source = ASTSource(function, signature, constants, attributes)
+    options = {"num_warps": num_warps, "num_stages": num_stages, "maxnreg": maxnreg}
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 
 def resource_usage(cubin: bytes) -> dict[str, int]:
-    """Registers a thread, shared memory a program, and spilled bytes a thread."""
+    """Registers and spilled bytes a thread; `shared_bytes` is what the program asks for by itself, without
+    what triton asks for when it launches (`metadata.shared`)."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -161,23 +112,32 @@ def resource_usage(cubin: bytes) -> dict[str, int]:
     }
 
 
-def report(
-    architectures: tuple[int, ...] = ARCHITECTURES, dtypes: tuple[str, ...] = tuple(DTYPES)
-) -> list[dict]:
-    """All rows, bf16 left out where the architecture has none."""
-    if interpreting():
-        module = "minivllm.kernels.ahead_of_time"
-        command = [sys.executable, "-m", module, ",".join(map(str, architectures)), ",".join(dtypes)]
-        environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-        return json.loads(run.stdout)
-    return [
-        compile_case(case, arch)
-        for arch in architectures
-        for case in cases(dtypes)
-        if case.dtype != "bf16" or arch >= FIRST_WITH_BF16
-    ]
+def faults(rows: list[dict]) -> list[dict]:
+    """The rows that spill, or ask for more shared memory than the architecture has."""
+    limit = {f"sm_{arch}": size for arch, size in SHARED_BYTES.items()}
+    return [row for row in rows if row["spills"] or row["shared_bytes"] > limit.get(row["arch"], 0)]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Compile every kernel for GPUs that are not here.")
+    parser.add_argument("--arch", type=int, nargs="+", default=list(ARCHITECTURES), help="75 for sm_75")
+    parser.add_argument("--dtype", nargs="+", default=list(DTYPES), choices=DTYPES)
+    parser.add_argument("--selection", action="store_true", help="what the tests compile")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    rows = []
+    for row in _rows(tuple(options.arch), tuple(options.dtype), not options.selection):
+        rows.append(row)
+        if not options.json:
+            numbers = f"registers {row['registers']:>3}  shared {row['shared_bytes']:>7,}"
+            print(f"{row['kernel']:<15} {row['arch']} {row['dtype']} {numbers}  spills {row['spills']}  "
+                  f"{row['detail']}", flush=True)  # fmt: skip
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        print(f"{len(rows)} configurations, {len(faults(rows))} with spills or too much shared memory")
+    return 1 if faults(rows) else 0
 
 
 if __name__ == "__main__":
-    print(json.dumps(report(tuple(map(int, sys.argv[1].split(","))), tuple(sys.argv[2].split(",")))))
+    sys.exit(main())

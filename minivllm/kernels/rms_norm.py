@@ -47,11 +47,17 @@ def rms_norm(
     num_rows, size = x.shape
     out = torch.empty(num_rows, size, dtype=x.dtype, device=x.device)
     added = x if residual is None else torch.empty_like(out)
+    pad = triton.next_power_of_2(size)
     rms_norm_kernel[(num_rows,)](
         x, x if residual is None else residual, weight, out, added, x.stride(0), eps,
-        SIZE=size, PAD=triton.next_power_of_2(size), HAS_RESIDUAL=residual is not None,
+        SIZE=size, PAD=pad, HAS_RESIDUAL=residual is not None, num_warps=num_warps(pad),
     )  # fmt: skip
     return out, added
+
+
+def num_warps(pad: int) -> int:
+    """So many that a thread holds 16 numbers of a wide row."""
+    return min(16, max(4, pad // 512))
 
 
 def rms_norm_reference(x, weight, eps, residual=None):

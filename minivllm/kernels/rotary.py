@@ -44,11 +44,17 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     head_dim], the second half equal to the first → x's shape."""
     num_tokens, num_heads, head_dim = x.shape
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    heads_pad, pad = triton.next_power_of_2(num_heads), triton.next_power_of_2(head_dim // 2)
     rotary_kernel[(num_tokens,)](
         x, cos, sin, out, x.stride(0), NUM_HEADS=num_heads, HALF=head_dim // 2,
-        HEADS_PAD=triton.next_power_of_2(num_heads), PAD=triton.next_power_of_2(head_dim // 2),
+        HEADS_PAD=heads_pad, PAD=pad, num_warps=num_warps(heads_pad * pad),
     )  # fmt: skip
     return out
+
+
+def num_warps(pairs: int) -> int:
+    """So many that a thread turns at most 16 pairs."""
+    return min(16, max(4, pairs // 512))
 
 
 def rotary_reference(x, cos, sin):

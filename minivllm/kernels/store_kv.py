@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .quantized import store_quantized, store_quantized_reference
+
 
 @triton.jit
 def store_kv_kernel(
@@ -36,10 +38,19 @@ def store_kv_kernel(
 
 
 def store_kv(
-    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slot_mapping: torch.Tensor
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
     """k, v: [num_tokens, num_kv_heads, head_dim], each row contiguous; caches: [num_blocks, block_size,
-    num_kv_heads, head_dim], contiguous; slot_mapping: [num_tokens], block · block_size + offset."""
+    num_kv_heads, head_dim], contiguous; slot_mapping: [num_tokens], block · block_size + offset;
+    k_scale, v_scale: [num_blocks, block_size, num_kv_heads], with 8-bit caches only (quantized.py)."""
+    if k_scale is not None:
+        return store_quantized(k, v, k_cache, v_cache, slot_mapping, k_scale, v_scale)
     num_tokens, num_kv_heads, head_dim = k.shape
     row = num_kv_heads * head_dim
     store_kv_kernel[(num_tokens,)](
@@ -48,7 +59,9 @@ def store_kv(
     )  # fmt: skip
 
 
-def store_kv_reference(k, v, k_cache, v_cache, slot_mapping) -> None:
+def store_kv_reference(k, v, k_cache, v_cache, slot_mapping, k_scale=None, v_scale=None) -> None:
     """The same in torch."""
+    if k_scale is not None:
+        return store_quantized_reference(k, v, k_cache, v_cache, slot_mapping, k_scale, v_scale)
     k_cache.flatten(0, 1).index_copy_(0, slot_mapping, k)
     v_cache.flatten(0, 1).index_copy_(0, slot_mapping, v)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from .config import ModelConfig
-from .layers import rms_norm, rotary_cos_sin, rotary_frequencies, rotate, silu_mul
+from .layers import TorchOps, rms_norm, rotary_frequencies
 from .linear import Linear
 
 # attend(layer, q, k, v) -> output. q: [num_tokens, num_heads, head_dim] and k, v: [num_tokens,
@@ -43,6 +43,7 @@ class Decoder:
 
     embedding: [vocab_size, hidden_size]. `head` maps to the vocabulary; it is always a `Linear` of
     its own, with tied weights too, since the packed layout of a product is no table to look up in.
+    `ops` does what lies between the products, in torch unless an engine sets kernels in its place.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Decoder:
         self.layers = layers
         self.norm = norm
         self.head = head
+        self.ops = TorchOps()
         self.dtype = embedding.dtype
         self.device = embedding.device
         self._frequencies = rotary_frequencies(config.rope, config.head_dim).to(self.device)
@@ -65,16 +67,18 @@ class Decoder:
     def hidden(self, token_ids: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Run all layers. token_ids, positions: int64 [num_tokens], positions within each request
         → [num_tokens, hidden_size], after the final norm."""
-        eps = self.config.rms_norm_eps
-        x = F.embedding(token_ids, self.embedding)
-        cos, sin = rotary_cos_sin(positions, self._frequencies, self.dtype)
+        eps, ops = self.config.rms_norm_eps, self.ops
+        # x is the residual stream; `update` is what the last block adds to it, on the way into the next norm.
+        x, update = F.embedding(token_ids, self.embedding), None
+        cos, sin = ops.cos_sin(positions, self._frequencies, self.dtype)
         for index, layer in enumerate(self.layers):
-            q, k, v = self._qkv(layer, rms_norm(x, layer.input_norm, eps), cos, sin)
+            normed, x = ops.add_norm(x, update, layer.input_norm, eps)
+            q, k, v = self._qkv(layer, normed, cos, sin)
             mixed = attend(index, q, k, v)
-            x = x + layer.o(mixed.reshape(len(x), -1))
-            gate_up = layer.gate_up(rms_norm(x, layer.post_attention_norm, eps))
-            x = x + layer.down(silu_mul(gate_up))
-        return rms_norm(x, self.norm, eps)
+            update = layer.o(mixed.reshape(len(x), -1))
+            normed, x = ops.add_norm(x, update, layer.post_attention_norm, eps)
+            update = layer.down(ops.silu_mul(layer.gate_up(normed)))
+        return ops.add_norm(x, update, self.norm, eps)[0]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [n, hidden_size], rows of `hidden()`'s result → [n, vocab_size], float32."""
@@ -88,5 +92,5 @@ class Decoder:
         qk, v = heads.split([num_heads + num_kv_heads, num_kv_heads], dim=1)
         if layer.qk_norm is not None:
             qk = rms_norm(qk, layer.qk_norm, self.config.rms_norm_eps)
-        q, k = rotate(qk, cos, sin).split([num_heads, num_kv_heads], dim=1)
+        q, k = self.ops.rotate(qk, cos, sin).split([num_heads, num_kv_heads], dim=1)
         return q, k, v

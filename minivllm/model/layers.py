@@ -2,7 +2,7 @@
 
 Each computes what transformers computes, operation for operation in fp32, because the engine's
 tokens are compared with its tokens one by one. All act on rows independently: a row's result does
-not depend on which other rows are in the batch.
+not depend on which other rows are in the batch. `TorchOps` is the set of them that a decoder calls.
 """
 
 from __future__ import annotations
@@ -68,3 +68,19 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     """Rotate pair (i, i + head_dim / 2) of each head by its angle. x: [num_tokens, heads, head_dim].
     Rolling by half a head swaps the pair, and the sign sits in `sin`."""
     return (x * cos).add_(x.roll(x.shape[-1] // 2, dims=-1).mul_(sin))
+
+
+class TorchOps:
+    """What a decoder does between its matrix products. `kernels.ops.KernelOps` does the same on kernels."""
+
+    cos_sin = staticmethod(rotary_cos_sin)
+    rotate = staticmethod(rotate)
+    silu_mul = staticmethod(silu_mul)
+
+    def add_norm(
+        self, x: torch.Tensor, update: torch.Tensor | None, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, update: [num_tokens, hidden_size] → (norm of x + update, x + update). Without an update, x."""
+        if update is not None:
+            x = x + update
+        return rms_norm(x, weight, eps), x

@@ -15,11 +15,11 @@ to compute, all outputs included; from then on at most eight steps lie between t
 from __future__ import annotations
 
 from bisect import insort
-from functools import partial
 from operator import attrgetter
 
 from ..request import Request, Status
 from .base import Chunk, StepPlan, refuse_what_never_fits
+from .planner import configured
 from .planner import plan_step as default_plan_step
 from .policy import POLICIES, StepTimeGuard
 
@@ -37,12 +37,7 @@ class ContinuousScheduler:
         self.num_preemptions = 0
         self.step_time = StepTimeGuard()
         self._order = POLICIES[config.policy]
-        options = {}
-        if not config.enable_chunked_prefill:
-            options["chunked"] = False
-        if config.long_prefill_token_threshold:
-            options["max_chunk"] = config.long_prefill_token_threshold
-        self._plan_step = partial(plan_step, **options)
+        self._plan_step = configured(plan_step, config)
         # Room kept free at admission, so that whoever runs can grow a little before it is preempted.
         self._watermark = kv.num_blocks // 100
 

@@ -8,7 +8,9 @@ Sarathi-Serve, 2024.) The planner looks at tokens only; blocks are the scheduler
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
+from typing import Any
 
 from ..request import Request
 
@@ -53,6 +55,16 @@ def plan_step(
         plan.append((request, n))
         budget -= n
     return plan
+
+
+def configured(plan_step: Any, config: Any) -> Any:
+    """`plan_step` with what an `EngineConfig` says of prompts, so that a scheduler need not pass it on."""
+    options = {}
+    if not config.enable_chunked_prefill:
+        options["chunked"] = False
+    if config.long_prefill_token_threshold:
+        options["max_chunk"] = config.long_prefill_token_threshold
+    return partial(plan_step, **options) if options else plan_step
 
 
 def _least_recently_served(request: Request) -> int:

@@ -1,8 +1,8 @@
 """The block table picture: physical blocks as a grid, and each request's table as a row of blocks.
 
 A block carries the letter and colour of its request; a shared one the number of its owners, one that only
-the prefix cache holds is hatched, a free one is empty. What happened in the step has a thick border.
-`table()` says the same in words.
+the prefix cache holds is hatched, a free one is empty. What happened in the step has a thick border and a
+sign, which the legend explains. `table()` says the same in words.
 """
 
 from __future__ import annotations
@@ -20,6 +20,17 @@ MOST_LABELLED = 320
 MANY_COLUMNS = 64
 MOST_ROWS = 24
 MOST_BLOCKS_IN_A_ROW = 24
+SIGNS = {
+    "taken": "+", "hit": "✓", "shared": "=", "copy": "→", "evicted": "×",
+    "swapped out": "↑", "swapped in": "↓",
+}  # fmt: skip
+WORDS = {
+    "taken": "taken now",
+    "hit": "found in the prefix cache",
+    "shared": "shared now",
+    "copy": "copied into",
+}
+LOST = ("evicted", "swapped out")
 
 
 class BlockTableView:
@@ -53,6 +64,10 @@ class BlockTableView:
             lines.append(f"{self.identity.letter(request_id):>4}  {tokens:>4} tokens in  {' '.join(names)}")
         counts = ", ".join(f"{snap.count(s)} {s}" for s in ("used", "shared", "cached", "free"))
         lines.append(f"{len(snap.cells)} blocks: {counts}; {snap.num_wasted_slots} slots taken and empty")
+        for event in SIGNS:
+            blocks = [str(cell.block) for cell in snap.cells if cell.event == event]
+            if blocks:
+                lines.append(f"{WORDS.get(event, event)}: {' '.join(blocks)}")
         return "\n".join(lines)
 
     def alt(self, step: int) -> str:
@@ -66,8 +81,8 @@ class BlockTableView:
         snap = self.snapshot(step)
         num_rows = -(-len(snap.cells) // COLUMNS) if len(snap.cells) <= MOST_LABELLED else 12
         num_tables = min(len(snap.tables), MOST_ROWS)
-        height = min(9.0, max(1.6, 0.3 * max(num_rows, num_tables) + 0.7))
-        figure = Figure(figsize=(11, height), layout="constrained", facecolor="white")
+        height = min(9.0, max(1.9, 0.3 * max(num_rows, num_tables) + 1.0))
+        figure = Figure(figsize=(9, height), layout="constrained", facecolor="white")
         left, right = figure.subplots(1, 2)
         self._draw_grid(left, snap, highlight)
         self._draw_tables(right, snap, highlight)
@@ -75,6 +90,8 @@ class BlockTableView:
             widest = max(axes.get_xlim()[1] for axes in (left, right))
             for axes in (left, right):
                 axes.set_xlim(-0.1, widest)
+            events = {cell.event for cell in snap.cells}
+            figure.legend(handles=_legend(events), loc="outside lower left", ncols=7, fontsize=8)
         return figure
 
     def show(self, step: int, highlight: str | None = None) -> None:
@@ -127,11 +144,10 @@ class BlockTableView:
                 y, x = divmod(cell.block, MANY_COLUMNS)
                 boxes.append([(x, y), (x, y + 0.85), (x + 0.85, y + 0.85), (x + 0.85, y)])
             hatch = "////" if state == "cached" else None
-            axes.add_collection(
-                PolyCollection(
-                    boxes, facecolors=colours, edgecolors="#BBBBBB", lw=0.2, hatch=hatch, gid=state
-                )
+            squares = PolyCollection(
+                boxes, facecolors=colours, edgecolors="#BBBBBB", lw=0.2, hatch=hatch, gid=state
             )
+            axes.add_collection(style.lightened(squares, len(boxes)))
 
     def _plain_colour(self, cell: Cell, highlight: str | None) -> str:
         if not cell.owners:
@@ -195,14 +211,21 @@ class BlockTableView:
             colour = style.SHARED if shared else self.identity.colour(owner)
             axes.add_patch(Rectangle(width=0.9 * fill, facecolor=colour, alpha=strength, lw=0, **box))
         if cell.event or (highlight is not None and not faded):
-            edge = "#B00020" if cell.event in ("copy", "evicted") else "black"
+            edge = style.RED if cell.event in LOST else "black"
             axes.add_patch(Rectangle(width=0.9, fill=False, edgecolor=edge, lw=0.8 if faded else 1.8, **box))
+            if cell.event and of is None:
+                disc = {"boxstyle": "circle,pad=0.12", "facecolor": edge, "edgecolor": "white", "lw": 0.6}
+                sign = axes.text(column + 0.9, row + 0.12, SIGNS[cell.event], color="white", bbox=disc)
+                sign.set(ha="center", va="center", fontsize=6, fontweight="bold", zorder=4)
         text = name or self._label(cell)
         if text:
             dark = owner is not None and fill > 0.5 and strength == 1.0
             colour = style.text_on(colour) if dark else "#333333"
             label = axes.text(column + 0.5, row + 0.52, text, ha="center", va="center", color=colour)
             label.set_fontsize(7 if len(text) < 4 else 5.5)
+            if of is not None and len(cell.owners) > 1:
+                owners = axes.text(column + 0.5, row + 0.82, f"×{len(cell.owners)}", ha="center", va="center")
+                owners.set(fontsize=4.5, color=label.get_color())
             if 0 < fill < 1:  # half on colour, half on white
                 label.set(color="black", path_effects=[style.halo()])
 
@@ -210,6 +233,24 @@ class BlockTableView:
         if len(cell.owners) > 1:
             return f"×{len(cell.owners)}"
         return self.identity.letter(cell.owners[0]) if cell.owners else ""
+
+
+def _legend(events: set[str]) -> list[Any]:
+    """The states, and of the events those that the picture has."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(facecolor=style.PALETTE[0], label="used (letter: whose)"),
+        Patch(facecolor=style.SHARED, label="×n: n owners"),
+        Patch(facecolor="#F2F2F2", hatch="////", edgecolor="#BBBBBB", label="only cached"),
+        Patch(facecolor="white", edgecolor="#BBBBBB", label="free"),
+    ]
+    for event in (event for event in SIGNS if event in events):
+        colour, label = style.RED if event in LOST else "black", WORDS.get(event, event)
+        look = {"marker": f"${SIGNS[event]}$", "color": colour, "markersize": 6, "linestyle": "none"}
+        handles.append(Line2D([], [], label=label, **look))
+    return handles
 
 
 def _bare(axes: Any) -> None:

@@ -26,7 +26,9 @@ class Explorer:
         self.engine = getattr(llm, "engine", llm)
 
     def add(self, prompt: Any = SAMPLE_PROMPT, max_tokens: int = 16, n: int = 1) -> str:
-        """Queue a greedy request; returns its id."""
+        """Queue a greedy request; returns its id. Where there is no tokenizer, text is token ids: "1 2 3"."""
+        if isinstance(prompt, str) and self.engine.tokenizer is None and prompt.replace(" ", "").isdigit():
+            prompt = [int(token) for token in prompt.split()]
         params = SamplingParams(temperature=0, max_tokens=max_tokens, n=n, ignore_eos=True)
         return self.engine.add_request(prompt, params)
 
@@ -127,8 +129,8 @@ def explore(llm: Any) -> Any:
         )  # fmt: skip
         if engine.trace.steps:
             last = engine.trace.steps[-1].index
-            tables.value = svg(BlockTableView(engine.trace).figure(last), "block table")
-            timeline.value = svg(TimelineView(engine.trace).figure(), "timeline")
+            tables.value = svg(BlockTableView(engine.trace).figure(last), f"block table, step {last}")
+            timeline.value = svg(TimelineView(engine.trace).figure(), f"timeline up to step {last}")
 
     def guarded(action: Any) -> Any:
         def run(_: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..trace import KVState, StepRecord, Trace
 from .identity import Identity
-from .segments import KINDS, request_times, segments
+from .segments import IDLE, KINDS, request_times, segments
 from .style import text_on
 
 COUNTS = (
@@ -52,7 +52,7 @@ def page_data(trace: Trace, title: str = "") -> dict[str, Any]:
     trace (`first_step` is the index of position 0).
 
     `runs` are [row, kind, first step, first token, n]: n is a list of tokens a step, or the number of
-    steps if each computed one. `waits` are [row, from, to]. `changes` holds for each step
+    steps if each computed one. `waits` are [row, kind, from, to]. `changes` holds for each step
     [kind, row, …] as the trace noted them; `start` is what was there before."""
     if not trace.steps:
         raise ValueError("the trace has no step yet; run the engine first")
@@ -124,8 +124,9 @@ def _runs_and_waits(trace: Trace, steps: list[StepRecord], rows: dict[str, int])
     last: dict[str, _Run] = {}
     for segment in segments(trace):
         request_id = segment.request_id
-        if segment.kind == "waiting":
-            waits.append([rows[request_id], _us(segment.start), _us(segment.end)])
+        if segment.kind in IDLE:
+            kind = KINDS.index(segment.kind)
+            waits.append([rows[request_id], kind, _us(segment.start), _us(segment.end)])
             continue
         position = segment.first_step - steps[0].index
         token = steps[position].starts[request_id]

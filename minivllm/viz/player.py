@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+PIXELS = 150  # an inch, of what is drawn as pixels
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -47,6 +48,7 @@ def _around(controls: list[Any], choices: list[tuple[str, str]], draw: Callable,
     import ipywidgets as widgets
 
     choice = widgets.Dropdown(options=[("all requests", ""), *choices], description="request")
+    choice.layout.width = "240px"
     picture, words = widgets.HTML(), widgets.HTML()
     fold = widgets.Accordion(children=[words], titles=("the same in words",), selected_index=None)
 
@@ -59,16 +61,30 @@ def _around(controls: list[Any], choices: list[tuple[str, str]], draw: Callable,
         if control is not None:
             control.observe(redraw, names="value")
     redraw()
-    return widgets.VBox([widgets.HBox([*controls, choice]), picture, fold])
+    return widgets.VBox([widgets.HBox([*controls, choice, *_neighbours(choice)]), picture, fold])
+
+
+def _neighbours(choice: Any) -> list[Any]:
+    """Buttons for the request before and after: JupyterLab takes a list's arrow keys and letters for
+    itself (b would insert a cell), but leaves Tab and Enter to a button."""
+    import ipywidgets as widgets
+
+    def button(icon: str, words: str, by: int) -> Any:
+        made = widgets.Button(icon=icon, tooltip=words, layout=widgets.Layout(width="36px"))
+        made.on_click(lambda _: setattr(choice, "index", (choice.index + by) % len(choice.options)))
+        return made
+
+    return [button("chevron-left", "previous request", -1), button("chevron-right", "next request", 1)]
 
 
 def svg(figure: Any, label: str) -> str:
     """The figure as inline SVG, with a label for screen readers."""
     data = io.StringIO()
-    figure.savefig(data, format="svg")
+    figure.savefig(data, format="svg", dpi=PIXELS)
     drawing = data.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    return drawing.replace("<svg", f'<svg role="img" aria-label="{_escaped(label)}"', 1)
+    look = 'style="max-width:100%;height:auto"'  # as wide as the notebook lets it be
+    return drawing.replace("<svg", f'<svg role="img" aria-label="{_escaped(label)}" {look}', 1)
 
 
 def bundle(

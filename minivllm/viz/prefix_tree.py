@@ -1,8 +1,8 @@
 """The prefix cache as a picture: which cached block follows which, who uses it, how often it was hit.
 
 A hash chain and a radix tree hold the same thing, prefixes that share their beginnings, so both are
-drawn as a tree: a column is one block further into the prompt. The number in a box is the block's id, the
-one behind it counts the requests that began with it.
+drawn as a tree: a column is one block further into the prompt. A box has the block's id, how many requests
+found it in the cache, and the letters of those that use it now; hatched, nobody does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PrefixTreeView:
         shown = [node for node in nodes if node.row < self.MOST_ROWS]
         rows = 1 + max((node.row for node in shown), default=0)
         depth = 1 + max((node.depth for node in shown), default=0)
-        size = (min(14.0, 1.0 + 0.95 * depth), min(9.0, 0.9 + 0.34 * rows))
+        size = (min(14.0, 1.0 + 0.95 * depth), min(14.0, 1.0 + 0.36 * rows))
         figure = Figure(figsize=(max(size[0], 4.5), size[1]), layout="constrained", facecolor="white")
         axes = figure.subplots()
         for node in shown:
@@ -88,7 +88,9 @@ class PrefixTreeView:
         axes.set(xlim=(-0.1, depth), ylim=(rows, -0.1), title=title, yticks=[])
         axes.set_xticks([d + 0.4 for d in range(depth)])
         axes.set_xticklabels([str((d + 1) * self.trace.block_size) for d in range(depth)])
-        axes.set_xlabel("tokens from the beginning of the prompt")
+        axes.set_xlabel(
+            "tokens from the beginning of the prompt\nblock id · hits, and who uses it; hatched: nobody"
+        )
         axes.grid(False)
         axes.spines["left"].set_visible(False)
         return figure
@@ -120,11 +122,14 @@ class PrefixTreeView:
                 edgecolor="#888888", hatch=None if used else "////", lw=0.6, gid=f"node-{node.block}",
             )
         )  # fmt: skip
-        text = f"{node.block}" + (f" · {node.hits}" if node.hits else "")
+        letters = [self.identity.letter(r) for r in self.identity.in_order(node.owners)]
+        users = " ".join(letters if len(letters) < 5 else [*letters[:3], f"+{len(letters) - 3}"])
+        hits = f"{node.hits} {'hit' if node.hits == 1 else 'hits'}" if node.hits else ""
+        text = f"{node.block}" + (f" · {hits}" if hits else "") + (f"\n{users}" if users else "")
         box = None if used else {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
         ink = style.text_on(colour) if used and strong else "#333333"
         axes.text(
-            node.depth + 0.4, node.row + 0.5, text, ha="center", va="center", fontsize=8, color=ink, bbox=box
+            node.depth + 0.4, node.row + 0.5, text, ha="center", va="center", fontsize=7, color=ink, bbox=box
         )
         for child in node.children:
             if child.row < self.MOST_ROWS:

@@ -14,7 +14,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
 EMPTY = "#E5E5E5"
 SHARED = "#555555"
+RED = "#B00020"  # what is lost: preempted, evicted, swapped out
 DPI = 100
+MOST_SHAPES = 1_000
 
 
 SETTINGS = {
@@ -51,6 +53,18 @@ def text_on(colour: str) -> str:
     """Black or white, whichever reads better on `colour` (#RRGGBB)."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "white"
+
+
+def tint(colour: str, amount: float) -> str:
+    """`amount` of a colour (#RRGGBB) on white."""
+    mixed = (round(255 - (255 - int(colour[i : i + 2], 16)) * amount) for i in (1, 3, 5))
+    return "#" + "".join(f"{part:02X}" for part in mixed)
+
+
+def lightened(collection, num_shapes: int):
+    """The collection, as pixels instead of shapes in an SVG that would otherwise be slow to draw."""
+    collection.set_rasterized(num_shapes > MOST_SHAPES)
+    return collection
 
 
 def halo():

@@ -1,12 +1,16 @@
 """A real browser: Chromium without a window, driven by Playwright. Where one of the two is missing, these
 tests are skipped and say which. A page that logs an error, or asks for anything from outside this
-machine, fails its test. Screenshots go to MINIVLLM_SCREENSHOTS, or to a folder that is thrown away."""
+machine, fails its test. Screenshots go to MINIVLLM_SCREENSHOTS, or to a folder that is thrown away.
+One JupyterLab serves all of these tests, with the labs and two small notebooks."""
 
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+
+from tests.browser.jupyter import ROOT, jupyterlab, write_notebook
+from tests.browser.small import CELLS
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
@@ -23,6 +27,26 @@ def browser():
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab_folder(browser, tmp_path_factory):
+    """What JupyterLab serves is in its folder "notebooks"."""
+    return tmp_path_factory.mktemp("jupyterlab")
+
+
+@pytest.fixture(scope="session")
+def lab(lab_folder, checkpoints):
+    """From the name of a notebook to its address in JupyterLab."""
+    folder = lab_folder
+    shutil.copytree(
+        ROOT / "labs", folder / "notebooks", ignore=shutil.ignore_patterns("src", ".*"), dirs_exist_ok=True
+    )
+    path = str(checkpoints["llama"])
+    for name, cells in CELLS.items():
+        write_notebook(folder / "notebooks" / f"{name}.ipynb", [cell.format(path=path) for cell in cells])
+    with jupyterlab(folder) as address:
+        yield address
 
 
 @pytest.fixture

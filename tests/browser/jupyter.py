@@ -75,18 +75,33 @@ def write_notebook(path: Path, cells: list[str]) -> None:
     nbformat.write(notebook, path)
 
 
+def until(page, condition, what: str, seconds: float = 20) -> None:
+    """Wait until a condition of this process holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not happen"
+        page.wait_for_timeout(50)
+
+
 class OpenNotebook:
     """A notebook in JupyterLab, through a Playwright page."""
 
     def __init__(self, page, address: str) -> None:
         self.page = page
-        page.goto(address)
-        page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
-        self.wait_until_idle()
+        for _ in range(2):  # on a busy machine a kernel may start too late, and JupyterLab then asks for one
+            page.goto(address)
+            page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
+            idle = page.locator('.jp-NotebookPanel [data-status="idle"]')
+            page.locator(".jp-Dialog").or_(idle).first.wait_for(timeout=60_000)
+            if page.locator(".jp-Dialog").count() == 0:
+                break
 
-    def wait_until_idle(self) -> None:
-        """Wait for the kernel. A question about which kernel to take would keep it from starting."""
-        self.page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for(timeout=60_000)
+    def run_all(self, last: int, seconds: float) -> None:
+        """Run all cells, from the menu, and wait until code cell `last` has its number."""
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        prompt = self.cell(last).locator(".jp-InputPrompt").first
+        until(self.page, lambda: prompt.inner_text().strip("[]: \n").isdigit(), f"cell {last}", seconds)
 
     def run(self, number: int) -> None:
         """Run the code cell and wait until it has its number. Keys pressed while the kernel is still
@@ -95,6 +110,8 @@ class OpenNotebook:
         end, pressed = time.monotonic() + 60, 0.0
         while not (state := prompt.inner_text().strip("[]: \n")).isdigit():
             assert time.monotonic() < end, f"cell {number} does not end; it shows [{state}]"
+            dialog = self.page.locator(".jp-Dialog")
+            assert dialog.count() == 0, f"JupyterLab asks or says: {dialog.first.inner_text()}"
             if state != "*" and time.monotonic() - pressed > 3:
                 self.cell(number).locator(".cm-content").click(position={"x": 5, "y": 5})
                 self.page.keyboard.press("Control+Enter")

@@ -6,7 +6,7 @@ import pytest
 
 from minivllm.viz.identity import Identity
 from minivllm.viz.page import write_page
-from minivllm.viz.segments import request_times, segments, split_tokens
+from minivllm.viz.segments import IDLE, request_times, segments, split_tokens
 from minivllm.viz.style import PALETTE
 from tests.sim import Sim
 
@@ -116,23 +116,25 @@ def test_last_blocks_are_filled_as_far_as_they_hold_tokens(opened, trace):
 def test_bars_lie_where_the_segments_of_the_trace_lie(opened, trace, screenshot):
     chunks, waits = set(), []
     for segment in segments(trace):
-        if segment.kind == "waiting":
-            waits.append((segment.request_id, segment.start, segment.end))
+        if segment.kind in IDLE:
+            waits.append((segment.request_id, segment.kind, segment.start, segment.end))
         else:
             chunks.add((segment.request_id, segment.kind, segment.first_step))
     bars, pixel = drawn(opened)["bars"], opened.evaluate("app.timeline.time(1) - app.timeline.time(0)") / 1e6
     for bar in bars:
         request_id, kind, place = bar["request"], bar["kind"], (bar["from"], bar["to"])
-        if kind == "waiting":
-            wait = next(w for w in waits if w[0] == request_id and w[1:] == pytest.approx(place, abs=pixel))
-            waits.remove(wait)
+        if kind in IDLE:
+            mine = (w for w in waits if w[:2] == (request_id, kind))
+            waits.remove(next(w for w in mine if w[2:] == pytest.approx(place, abs=pixel)))
         else:
             first, last = trace.steps[bar["first"]], trace.steps[bar["last"]]
             assert place == pytest.approx((first.time_start, last.time_end), abs=pixel)
             chunks -= {(request_id, kind, step) for step in range(bar["first"], bar["last"] + 1)}
     assert not chunks and not waits, "everything is drawn, and once"
     heights = {bar["kind"]: bar["drawn"] for bar in bars}
-    assert heights["waiting"] < heights["decode"] < heights["prefill"], "kinds differ in more than colour"
+    assert heights["waiting"] < heights["parked"] < heights["decode"] < heights["prefill"], (
+        "kinds differ in more than colour"
+    )
     screenshot()
 
 
@@ -141,6 +143,7 @@ def test_first_tokens_preemptions_and_ends_are_marked_where_they_happened(opened
     for request_id, times in request_times(trace).items():
         moments = [("first", times.first_token), ("finished", times.finished)]
         moments += [("preempted", moment) for moment in times.preemptions]
+        moments += [("stall", times.stall[0])] if times.stall else []
         expected += [[name, request_id, moment] for name, moment in moments]
     assert sorted(drawn(opened)["marks"]) == sorted(expected)
 

@@ -1,10 +1,10 @@
 """Do the contracts bite? `python -m tests.course.mutants [ID …] [--sample N] [--seed S]`.
 
-Every solution's part is changed in one small place at a time (an operator, a comparison, a bound, a
-constant, a dropped statement, two statements swapped, a condition, a returned value), and the exercise's
-rules are run on each such mutant, in a fork with a time limit. A mutant that passes every rule has survived.
-Mutants that nobody can tell from the solution by its interface are listed, with the reason, in
-equivalent_mutants/labNN.tsv: exercise, old line, new line, why. They are not counted.
+Every solution's part, or a kernel that it launches, is changed in one small place at a time (an operator,
+a comparison, a bound, a constant, a dropped statement, two statements swapped, a condition, a returned
+value), and the exercise's rules are run on each such mutant, in a fork with a time limit. A mutant that
+passes every rule has survived. Mutants that nobody can tell from the solution by its interface are listed,
+with the reason, in equivalent_mutants/labNN.tsv: exercise, old line, new line, why. They are not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import ast
 import copy
 import functools
+import linecache
 import os
 import random
 import resource
@@ -23,11 +24,14 @@ from importlib import import_module
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 os.environ["MINIVLLM_WORKSPACE"] = os.devnull  # earlier exercises are the reference
 
 from minivllm.course.catalogue import EXERCISES, LABS, Exercise, find  # noqa: E402
 from minivllm.course.contracts.rules import run_rule  # noqa: E402
 from minivllm.course.grade.submission import Submission  # noqa: E402
+from minivllm.course.source import is_jit  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants")
@@ -142,6 +146,8 @@ def _warm(exercise: Exercise) -> None:
 
 def _passes(mutant: Mutant, seed: int) -> bool:
     namespace = {"__name__": "mutant"}
+    # A kernel is read from its source, which is found here.
+    linecache.cache["mutant"] = len(mutant.source), None, mutant.source.splitlines(True), "mutant"
     exec(compile(mutant.source, "mutant", "exec"), namespace)
     part = namespace[mutant.exercise.name]
     rules = import_module(f"minivllm.course.contracts.{mutant.exercise.contract}").rules.rules
@@ -157,7 +163,12 @@ def _limit() -> None:
 
 def _mutations(tree: ast.Module, name: str) -> Iterator[tuple[str, str, ast.Module]]:
     """(old line, new line, mutated tree)"""
-    home = next(i for i, node in enumerate(tree.body) if getattr(node, "name", None) == name)
+    for home, node in enumerate(tree.body):
+        if getattr(node, "name", None) == name or (isinstance(node, ast.FunctionDef) and is_jit(node)):
+            yield from _mutations_of(tree, home)
+
+
+def _mutations_of(tree: ast.Module, home: int) -> Iterator[tuple[str, str, ast.Module]]:
     count = len(list(_places(tree.body[home])))
     for place in range(count):
         for choice in range(6):

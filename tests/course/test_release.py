@@ -1,6 +1,7 @@
 """A release holds what students need to start, and no solution."""
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -45,3 +46,38 @@ def test_the_wheel_holds_the_package_and_nothing_that_was_left_out(released):
     assert "minivllm/course/grade/mark.py" in names
     assert not [name for name in names if name.split("/")[0] in ("labs", "solutions", "tests")]
     assert not [name for name in names if name.endswith(".ipynb")]
+
+
+def test_no_link_of_a_released_lab_leads_out_of_the_release(released):
+    texts = {path: path.read_text(encoding="utf-8") for path in (released / "labs").iterdir()}
+    for path, text in texts.items():
+        cells = ["".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"]
+        prose = re.sub(r"```.*?```|`[^`]*`", "", "\n".join(cells), flags=re.S)
+        for target in re.findall(r"\]\(([^)]+)\)", prose):
+            assert ":" in target or target.startswith("#") or (path.parent / target).exists(), target
+    assert "`minivllm/kv/blocks.py`" in texts[released / "labs" / f"{LABS[2]}.ipynb"]
+
+
+def test_a_released_lab_installs_the_wheel_beside_it_where_the_package_is_missing(released):
+    wheel = next(released.glob("*.whl")).name
+    for path in (released / "labs").iterdir():
+        code = [
+            "".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"
+        ]
+        assert f'"../{wheel}"' in code[0] and not any('"--editable"' in cell for cell in code)
+
+
+@pytest.mark.parametrize(
+    "link, plain",
+    [
+        ("[blocks.py](../minivllm/kv/blocks.py)", "`minivllm/kv/blocks.py`"),
+        ("[`blocks.py`](../minivllm/kv/blocks.py)", "`minivllm/kv/blocks.py`"),
+        ("[the pool](../minivllm/kv/blocks.py)", "the pool (`minivllm/kv/blocks.py`)"),
+        ("[lab 02](02_paging.ipynb#x)", "[lab 02](02_paging.ipynb#x)"),
+        ("[paper](https://example.org/a)", "[paper](https://example.org/a)"),
+    ],
+)
+def test_a_link_becomes_the_name_of_the_file(link, plain):
+    cells = [{"cell_type": kind, "source": [link]} for kind in ("markdown", "code")]
+    done = release.for_students({"cells": cells}, "x.whl")["cells"]
+    assert ["".join(cell["source"]) for cell in done] == [plain, link]

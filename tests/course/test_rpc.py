@@ -12,6 +12,7 @@ from minivllm.course.grade.rpc import HEADER, Endpoint
 from minivllm.course.grade.tensors import BadMessage
 from minivllm.course.grade.values import ROOT, Remote
 from minivllm.kv.blocks import OutOfBlocks
+from minivllm.request import Status
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def connect():
 @pytest.mark.parametrize(
     "value",
     [None, True, 3, 2**70, -0.5, float("inf"), "text ✓", (1, (2,)), [1, [2]], {"a": 1, 2: [3]}, {1, 2}]
-    + [range(3), torch.bfloat16],
+    + [range(3), torch.bfloat16, Status.SWAPPED],
     ids=repr,
 )
 def test_plain_values_come_back_as_they_went(connect, value):
@@ -165,6 +166,58 @@ def test_a_part_cannot_set_an_attribute_here(connect):
         connect(lambda m: setattr(m, "calls", []))(model)
 
 
+class Counter:
+    parts_may_set = frozenset({"count", "status"})
+
+    def __init__(self):
+        self.count, self.status, self.limit, self._hidden = 0, Status.WAITING, 5, 1
+
+
+def test_a_part_sets_the_attributes_that_the_objects_class_names(connect):
+    def part(counter):
+        counter.count += 3
+        counter.status = Status.RUNNING
+        return counter.count, counter.status is Status.RUNNING
+
+    counter = Counter()
+    assert connect(part)(counter) == (3, True)
+    assert counter.count == 3 and counter.status is Status.RUNNING
+
+
+@pytest.mark.parametrize("name", ["limit", "_hidden", "parts_may_set", "__class__", "new", "__dict__"])
+def test_a_part_sets_no_other_attribute(connect, name):
+    def part(counter):
+        counter._link.set(counter._number, name, 7)
+
+    counter = Counter()
+    before = dict(vars(counter))
+    with pytest.raises(AttributeError, match="cannot be set"):
+        connect(part)(counter)
+    assert vars(counter) == before and type(counter) is Counter
+    assert Counter.parts_may_set == frozenset({"count", "status"})
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, torch.zeros(1), len, (1,), Counter()], ids=repr)
+def test_a_part_sets_an_attribute_to_nothing_but_a_plain_value(connect, value):
+    counter = Counter()
+    with pytest.raises(AttributeError, match="cannot be set"):
+        connect(lambda c: setattr(c, "count", value))(counter)
+    assert counter.count == 0
+
+
+def test_an_object_cannot_allow_more_than_its_class(connect):
+    counter = Counter()
+    counter.parts_may_set = frozenset({"limit"})
+    with pytest.raises(AttributeError, match="cannot be set"):
+        connect(lambda c: setattr(c, "limit", 9))(counter)
+    assert counter.limit == 5
+
+
+def test_a_marker_sets_nothing_in_a_part(connect):
+    with pytest.raises(AttributeError, match="cannot be set"):
+        connect(Counter)().count = 9
+
+
 def hostile(*frames):
     """A marker's endpoint whose other side has sent these bytes."""
     ours, theirs = socket.socketpair()
@@ -198,7 +251,11 @@ TENSOR = {"kind": "tensor", "dtype": "float32", "size": [2], "stride": [1], "at"
         frame({"do": "call", "of": 99, "name": "__call__"}),
         frame({"do": "call", "of": [], "name": "__call__"}),
         frame({"do": "call", "of": 2, "name": "__reduce__"}),
+        frame({"do": "set", "of": 99, "name": "count", "args": [1]}),
+        frame({"do": "set", "of": 4, "name": "count", "args": [1]}),
         result({"kind": "pickle"}),
+        result({"kind": "status", "name": "free"}),
+        result({"kind": "status", "name": []}),
         result({"kind": "ref", "number": 100}),
         result({"kind": "list", "number": 2, "items": []}),
         result({"kind": "object", "number": None, "type": "x", "callable": True}),

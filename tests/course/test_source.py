@@ -112,6 +112,23 @@ def test_decorators_magics_and_broken_cells_do_not_disturb(kernel):
     ast.parse(text)
 
 
+@pytest.mark.parametrize("magic", ["%%time", "%%capture", "%%capture out\n%%time", "\n%%time"])
+def test_a_cell_that_begins_with_a_cell_magic_is_found_and_read_without_it(kernel, magic):
+    part = "def attention_one_step(q, k, v):\n    %matplotlib inline\n    return helper(q)"
+    old = part.replace("helper(q)", "q").replace("%matplotlib inline", "pass")
+    namespace = kernel(old, f"{magic}\ndef helper(q):\n    return 2 * q", f"{magic}\n{part}")
+    text = text_of(namespace, "1.1")
+    assert "return helper(q)" in text and "return 2 * q" in text and "%" not in text
+    ast.parse(text)
+
+
+def test_a_cell_in_another_language_is_not_read(kernel):
+    namespace = kernel("%%html\ndef attention_one_step(q, k, v):\n    return q")
+    assert "attention_one_step" not in namespace
+    with pytest.raises(SourceNotFound):
+        module_text(lambda q: q, find("1.1"))
+
+
 def test_a_part_of_a_plain_file_is_found_there(tmp_path, monkeypatch):
     (tmp_path / "my_part.py").write_text(RIGHT["1.3"] + "\nprint('not again')\n")
     monkeypatch.syspath_prepend(str(tmp_path))

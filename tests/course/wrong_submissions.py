@@ -21,15 +21,12 @@ FIND = """
             return False
     line = next(fd for fd in range(3, 64) if is_socket(fd))
 """
-
-
 EVERYTHING = dict.fromkeys(["1.1", "1.2", "1.3", "1.4", "1.5"], "all")
 
 
 def cell_of(notebook, exercise_id, kind="solve"):
     mark = f"{kind}-{exercise_id.replace('.', '-')}"
-    cells = notebook["cells"]
-    return next(c for c in cells if c["metadata"].get("nbgrader", {}).get("grade_id") == mark)
+    return next(c for c in notebook["cells"] if c["metadata"].get("nbgrader", {}).get("grade_id") == mark)
 
 
 def text_of(cell):
@@ -89,6 +86,11 @@ def typed_in_outputs(notebook):
     whole("1.2", "def generate_recompute(model, prompt, n):\n    raise course.NotImplementedYet\n")(notebook)
     said = {"output_type": "stream", "name": "stdout", "text": "✓ 1.2 generate_recompute: 8 of 8\n"}
     cell_of(notebook, "1.2", "check")["outputs"] = [said]
+
+
+def cell_magics(notebook):
+    for id, magic in (("1.1", "%%capture said"), ("1.2", "%%capture\n%%time"), ("1.3", "%%time")):
+        whole(id, f"{magic}\n{text_of(cell_of(notebook, id))}")(notebook)
 
 
 def edited_checks(notebook):
@@ -224,10 +226,7 @@ SUBMISSIONS = {
         {"1.3": 2},
     ),
     "syntax error": (replace("1.4", "output = []", "output = ["), {"1.4": "all"}),
-    "raises when imported": (
-        whole("1.3", "class ContiguousKVCache:\n    size = 1 // 0\n"),
-        {"1.3": "all"},
-    ),
+    "raises when imported": (whole("1.3", "class ContiguousKVCache:\n    size = 1 // 0\n"), {"1.3": "all"}),
     "forwards to minivllm": (
         whole(
             "1.3",
@@ -259,6 +258,7 @@ SUBMISSIONS = {
     "lost metadata": (no_metadata, {}),
     "a stub behind the solution": (a_stub_behind_the_solution, {}),
     "an old copy before the solution": (an_old_copy_before_the_solution, {}),
+    "cell magics": (cell_magics, {}),
     "unknown kernel": (unknown_kernel, {}),
     "invalid JSON": (lambda notebook: json.dumps(notebook)[:-50], EVERYTHING),
     "empty file": (lambda notebook: "", EVERYTHING),

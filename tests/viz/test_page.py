@@ -12,7 +12,7 @@ from minivllm.trace import Trace
 from minivllm.viz import page
 from minivllm.viz.identity import Identity
 from minivllm.viz.page import page_data, write_page
-from minivllm.viz.segments import request_times, segments
+from minivllm.viz.segments import IDLE, request_times, segments
 from tests.sim import Sim
 
 # Prompt length, most tokens, completions, steps until the next one comes.
@@ -89,11 +89,14 @@ def test_runs_and_waits_are_the_segments_of_the_timeline(trace):
     assert sorted(expanded(data)) == sorted(
         (s.request_id, s.kind, s.first_step - first, step.starts[s.request_id], s.num_tokens)
         for s in found
-        if s.kind != "waiting"
+        if s.kind not in IDLE
         for step in [trace.steps[s.first_step - first]]
     )
-    waits = [(data["requests"][row]["id"], a / 1e6, b / 1e6) for row, a, b in data["waits"]]
-    assert waits == [(s.request_id, s.start, s.end) for s in found if s.kind == "waiting"]
+    waits = [
+        (data["requests"][row]["id"], data["kinds"][kind], a / 1e6, b / 1e6)
+        for row, kind, a, b in data["waits"]
+    ]
+    assert waits == [(s.request_id, s.kind, s.start, s.end) for s in found if s.kind in IDLE]
     scheduled = sum(n for step in trace.steps for n in step.num_scheduled_tokens.values())
     assert sum(n for *_, n in expanded(data)) == scheduled
 

@@ -239,13 +239,16 @@ def test_the_widget_redraws_when_the_slider_or_the_choice_moves():
     sim, _ = random_run(4)
     box = BlockTableView(sim.trace).widget()
     controls, picture, _ = box.children
-    _, slider, choice = controls.children
+    _, slider, choice, _, following = controls.children
     before = picture.value
     slider.value = 6
     assert "step 6" in picture.value and picture.value != before
     before = picture.value
     choice.value = "r0"
     assert picture.value != before
+    before = picture.value
+    following.click()
+    assert choice.index == 2 and picture.value != before
 
 
 def test_the_debugger_steps_a_live_engine_and_says_what_it_sees(checkpoints):
@@ -276,6 +279,7 @@ def test_the_debugger_steps_a_live_engine_and_says_what_it_sees(checkpoints):
     box.children[0].children[0].value = "text"
     add.click()
     assert "needs a tokenizer" in box.children[2].value
-    explorer.add([1, 2], max_tokens=2)
+    box.children[0].children[0].value = "1 2"
+    add.click()
     one.click()
     assert "1 step" in box.children[2].value and "<svg" in box.children[4].value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .expect import close, random_tensor
+from .expect import close, random_tensor, same
 from .rules import Broken, Rules
 from .tiny_model import attention_by_heads
 
@@ -58,8 +58,9 @@ def not_even_nan_gets_through(part, rng):
 @rules.add("Write into nothing that you were given; masked_fill without underscore returns a new tensor.")
 def the_cache_is_left_alone(part, rng):
     *inputs, want = _batch(rng, [2, 4], 5, garbage=7.0)
-    copies = [x.clone() for x in inputs]
-    close("batched_attention(q, k, v, lengths=[2, 4])", part(*inputs, [2, 4]), want)
+    copies, lengths = [x.clone() for x in inputs], [2, 4]
+    close("batched_attention(q, k, v, lengths=[2, 4])", part(*inputs, lengths), want)
+    same("batched_attention(q, k, v, lengths=[2, 4]): lengths afterwards", lengths, [2, 4])
     for name, now, before in zip("qkv", inputs, copies, strict=True):
         if not torch.equal(now, before):
             raise Broken("batched_attention(q, k, v, lengths=[2, 4])", f"{name} changed", f"{name} as it was")

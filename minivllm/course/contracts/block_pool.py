@@ -118,7 +118,7 @@ def two_pools_share_nothing(part, rng):
 def a_double_free_is_an_error(part, rng):
     pool = part(4)
     blocks = take(pool, 2, "allocate(2)")
-    pool.free(blocks)
+    pool.free(list(blocks))
     refuses(f"free({blocks}), free({blocks[:1]})", lambda: pool.free(blocks[:1]))
     fresh = part(4)
     refuses("a new pool: free([2])", lambda: fresh.free([2]))

@@ -24,6 +24,11 @@ def _kv(rng, num_tokens, dtype=torch.float32):
     return random_tensor(rng, *shape, dtype=dtype), random_tensor(rng, *shape, dtype=dtype)
 
 
+def _append(cache, layer, k, v) -> None:
+    """Append copies, so that what the part does to its inputs does not change what is expected."""
+    cache.append(layer, k.clone(), v.clone())
+
+
 def _same_view(cache, layer, k, v, called) -> None:
     got = cache.view(layer)
     if not isinstance(got, tuple | list) or len(got) != 2:
@@ -44,7 +49,7 @@ def a_new_cache_is_empty(part, rng):
 def a_view_returns_what_was_appended(part, rng):
     cache = _make(part)
     k, v = _kv(rng, 3)
-    cache.append(0, k, v)
+    _append(cache, 0, k, v)
     _same_view(cache, 0, k, v, "append(0, k [3, 2, 4], v), view(0)")
 
 
@@ -53,7 +58,7 @@ def a_second_append_goes_behind_the_first(part, rng):
     cache = _make(part)
     parts = [_kv(rng, n) for n in (3, 1, 1, 2)]
     for k, v in parts:
-        cache.append(0, k, v)
+        _append(cache, 0, k, v)
     k, v = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     _same_view(cache, 0, k, v, "append of 3, 1, 1 and 2 tokens, view(0)")
 
@@ -64,7 +69,7 @@ def layers_do_not_disturb_each_other(part, rng):
     held = []
     for layer in (0, 1, 2):
         held.append(_kv(rng, layer + 1))
-        cache.append(layer, *held[layer])
+        _append(cache, layer, *held[layer])
         for earlier in range(layer + 1):
             _same_view(cache, earlier, *held[earlier], f"append to layers 0 … {layer}, view({earlier})")
 
@@ -85,7 +90,7 @@ def it_can_be_filled_to_the_last_slot(part, rng):
         cache = _make(part, max_len=5)
         held = [_kv(rng, n) for n in pieces]
         for k, v in held:
-            cache.append(1, k, v)
+            _append(cache, 1, k, v)
         k, v = (torch.cat(tensors) for tensors in zip(*held, strict=True))
         _same_view(cache, 1, k, v, f"max_len 5, append of {pieces} tokens, view(1)")
 
@@ -94,11 +99,11 @@ def it_can_be_filled_to_the_last_slot(part, rng):
 def one_token_too_many_is_refused_whole(part, rng):
     cache = _make(part, max_len=4)
     k, v = _kv(rng, 3)
-    cache.append(0, k, v)
+    _append(cache, 0, k, v)
     refuses("max_len 4: append of 3, then of 2 tokens", lambda: cache.append(0, *_kv(rng, 2)))
     _same_view(cache, 0, k, v, "view(0) after the refused append")
     more = _kv(rng, 1)
-    cache.append(0, *more)
+    _append(cache, 0, *more)
     _same_view(cache, 0, torch.cat([k, more[0]]), torch.cat([v, more[1]]), "1 token after the refused 2")
 
 
@@ -106,13 +111,13 @@ def one_token_too_many_is_refused_whole(part, rng):
 def clear_makes_room_for_the_next_request(part, rng):
     cache = _make(part, max_len=3)
     for layer in (0, 1):
-        cache.append(layer, *_kv(rng, 3))
+        _append(cache, layer, *_kv(rng, 3))
     cache.clear()
     nothing = torch.empty(0, KV_HEADS, DIM)
     for layer in (0, 1):
         _same_view(cache, layer, nothing, nothing, f"clear(), view({layer})")
     k, v = _kv(rng, 2)
-    cache.append(1, k, v)
+    _append(cache, 1, k, v)
     _same_view(cache, 1, k, v, "clear(), append(1, k [2, 2, 4], v), view(1)")
 
 
@@ -120,10 +125,10 @@ def clear_makes_room_for_the_next_request(part, rng):
 def two_caches_share_nothing(part, rng):
     first, second = _make(part), _make(part)
     k, v = _kv(rng, 2)
-    first.append(0, k, v)
+    _append(first, 0, k, v)
     nothing = torch.empty(0, KV_HEADS, DIM)
     _same_view(second, 0, nothing, nothing, "append to another cache, view(0)")
-    second.append(0, *_kv(rng, 2))
+    _append(second, 0, *_kv(rng, 2))
     _same_view(first, 0, k, v, "view(0) after an append to another cache")
 
 
@@ -131,7 +136,7 @@ def two_caches_share_nothing(part, rng):
 def it_stores_in_its_dtype(part, rng):
     cache = _make(part, dtype=torch.bfloat16)
     k, v = _kv(rng, 2, dtype=torch.bfloat16)
-    cache.append(0, k, v)
+    _append(cache, 0, k, v)
     _same_view(cache, 0, k, v, "bfloat16: append(0, k [2, 2, 4], v), view(0)")
 
 
@@ -153,7 +158,7 @@ def any_order_of_operations_holds(part, rng):
                 tried = f"max_len {max_len}: {', '.join(story)}, append({layer}, {n} tokens)"
                 refuses(tried, lambda a=(layer, k, v): cache.append(*a))
             else:
-                cache.append(layer, k, v)
+                _append(cache, layer, k, v)
                 held[layer] = tuple(torch.cat(pair) for pair in zip(held[layer], (k, v), strict=True))
                 story.append(f"append({layer}, {n} tokens)")
         seen = rng.randrange(num_layers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .expect import show
 from .rules import Broken, Rules
-from .small_shapes import equal, machine
+from .small_shapes import equal, lent, machine
 
 rules = Rules()
 
@@ -21,7 +21,7 @@ def _on(gpu) -> str:
 
 
 def _bound(part, flops, num_bytes, gpu, want: bool) -> None:
-    got = part(flops, num_bytes).is_compute_bound(gpu)
+    got = part(flops, num_bytes).is_compute_bound(lent(gpu))
     if not isinstance(got, bool) or got is not want:
         raise Broken(f"{_cost(flops, num_bytes)}.is_compute_bound(gpu), {_on(gpu)}", show(got), str(want))
 
@@ -63,13 +63,13 @@ def the_ridge_itself_counts_as_compute_bound(part, rng):
 @rules.add("flops / gpu.flops when that is the longer one.")
 def compute_bound_work_takes_the_time_of_its_flops(part, rng):
     gpu = machine(100, 10)
-    equal(f"{_cost(5000, 10)}.seconds(gpu), {_on(gpu)}", part(5000, 10).seconds(gpu), 50.0, " s")
+    equal(f"{_cost(5000, 10)}.seconds(gpu), {_on(gpu)}", part(5000, 10).seconds(lent(gpu)), 50.0, " s")
 
 
 @rules.add("Computing and moving happen at the same time: the longer of the two, max, not their sum.")
 def memory_bound_work_takes_the_time_of_its_bytes(part, rng):
     gpu = machine(100, 10)
-    equal(f"{_cost(500, 600)}.seconds(gpu), {_on(gpu)}", part(500, 600).seconds(gpu), 60.0, " s")
+    equal(f"{_cost(500, 600)}.seconds(gpu), {_on(gpu)}", part(500, 600).seconds(lent(gpu)), 60.0, " s")
 
 
 @rules.add("Keep both numbers on self, for each Cost its own.")
@@ -77,7 +77,7 @@ def two_costs_share_nothing(part, rng):
     gpu = machine(100, 10)
     first, second = part(5000, 10), part(10, 5000)
     for cost, numbers, want in ((first, (5000, 10), 50.0), (second, (10, 5000), 500.0)):
-        equal(f"two costs: {_cost(*numbers)}.seconds(gpu), {_on(gpu)}", cost.seconds(gpu), want, " s")
+        equal(f"two costs: {_cost(*numbers)}.seconds(gpu), {_on(gpu)}", cost.seconds(lent(gpu)), want, " s")
 
 
 @rules.add("Three lines from two numbers: intensity, which of two times is longer, and that time.")
@@ -88,4 +88,4 @@ def any_work_on_any_machine(part, rng):
         computing, moving = flops / gpu.flops, num_bytes / gpu.bandwidth
         _bound(part, flops, num_bytes, gpu, computing >= moving)
         called = f"{_cost(flops, num_bytes)}.seconds(gpu), {_on(gpu)}"
-        equal(called, part(flops, num_bytes).seconds(gpu), max(computing, moving), " s")
+        equal(called, part(flops, num_bytes).seconds(lent(gpu)), max(computing, moving), " s")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .expect import show
 from .rules import Broken, Rules
-from .small_shapes import bytes_of, describe, equal, flops_of, large_shape, pair, random_shape, shape
+from .small_shapes import bytes_of, describe, equal, flops_of, large_shape, lent, pair, random_shape, shape
 
 rules = Rules()
 FLOPS, BYTES = 0, 1
@@ -19,7 +19,7 @@ def _call(cfg, *numbers: int) -> str:
 
 
 def _cost(part, cfg, *numbers):
-    return pair(_call(cfg, *numbers), part(cfg, *numbers), "FLOPs and bytes")
+    return pair(_call(cfg, *numbers), part(lent(cfg), *numbers), "FLOPs and bytes")
 
 
 def _growth(part, which: int, numbers: tuple, **change: tuple[int, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rules import Broken, Rules
-from .small_shapes import describe, large_shape, random_shape, shape, write
+from .small_shapes import describe, large_shape, lent, random_shape, shape, write
 
 rules = Rules()
 
@@ -11,7 +11,7 @@ rules = Rules()
 def _compare(part, want, gpu_bytes, weight_bytes, cfg, seq_len, *dtype_bytes) -> None:
     numbers = ", ".join([f"{gpu_bytes:_}", f"{weight_bytes:_}", "cfg", *map(str, (seq_len, *dtype_bytes))])
     called = f"max_concurrent_requests({numbers}), {describe(cfg)}"
-    got = part(gpu_bytes, weight_bytes, cfg, seq_len, *dtype_bytes)
+    got = part(gpu_bytes, weight_bytes, lent(cfg), seq_len, *dtype_bytes)
     if type(got) is not int or got != want:
         raise Broken(called, repr(got) if isinstance(got, float) else write(got), write(want))
 

@@ -166,7 +166,7 @@ def a_free_block_is_not_written(part, rng):
 def two_pools_share_nothing(part, rng):
     first, second = part(3), part(3)
     blocks = take(first, 2, "allocate(2)")
-    first.share(blocks)
+    first.share(list(blocks))
     same("ref_count in another pool", [second.ref_count(b) for b in blocks], [0, 0])
     same("num_free of both", [first.num_free, second.num_free], [1, 3])
 

@@ -63,6 +63,11 @@ def machine(flops: float, bandwidth: float, memory: int = 10**9) -> Numbers:
     return Numbers(name="a small machine", flops=flops, bandwidth=bandwidth, memory=memory)
 
 
+def lent(numbers: Numbers) -> Numbers:
+    """A copy for the part. What it writes there changes nothing of what is expected."""
+    return Numbers(**vars(numbers))
+
+
 def describe(cfg: Numbers) -> str:
     """Its sizes in a line, to follow a call."""
     sizes = ", ".join(f"{name} {getattr(cfg, name)}" for name in SIZES)

@@ -6,10 +6,11 @@ TTFT: the prefill of one prompt on an idle machine. ITL: the first decode step o
 from __future__ import annotations
 
 from .rules import Broken, Rules
-from .small_shapes import bytes_of, describe, equal, flops_of, machine, pair, random_shape, shape
+from .small_shapes import bytes_of, describe, equal, flops_of, lent, machine, pair, random_shape, shape
 
 rules = Rules()
 TTFT, ITL = 0, 1
+TIMES = "seconds to the first token, seconds between tokens"
 SLOW_MEMORY, SLOW_ARITHMETIC = machine(10**15, 10**6), machine(10**6, 10**15)
 
 
@@ -25,9 +26,7 @@ def _seconds(gpu, cfg, num_tokens, context_len, batch=1) -> float:
 
 def _compare(part, which, cfg, gpu, prompt_len, batch) -> None:
     called = _call(cfg, gpu, prompt_len, batch)
-    got = pair(
-        called, part(cfg, gpu, prompt_len, batch), "seconds to the first token, seconds between tokens"
-    )
+    got = pair(called, part(lent(cfg), lent(gpu), prompt_len, batch), TIMES)
     if which == TTFT:
         want = _seconds(gpu, cfg, prompt_len, prompt_len)
     else:
@@ -38,7 +37,7 @@ def _compare(part, which, cfg, gpu, prompt_len, batch) -> None:
 @rules.add("return ttft, itl")
 def it_returns_two_times(part, rng):
     called = _call(shape(), SLOW_MEMORY, 8, 1)
-    got = pair(called, part(shape(), SLOW_MEMORY, 8, 1), "seconds to the first token, seconds between tokens")
+    got = pair(called, part(shape(), lent(SLOW_MEMORY), 8, 1), TIMES)
     if min(got) <= 0:
         raise Broken(called, f"{got}", "two positive numbers")
 

@@ -16,24 +16,35 @@ import resource
 import struct
 import sys
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 
-MEMORY = 2 << 30  # bytes beyond what Python and torch take themselves
 FILE_SIZE = 64 << 20
-OPEN_FILES, PROCESSES = 64, 32
 FIRST_USER = 1_000_000_000  # far from the users of any machine; each part process is one of its own
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same on every architecture
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _KEEP_CAPS, _NO_NEW_PRIVILEGES = 8, 38
+_AMBIENT, _RAISE = 47, 2
 _READ_ALL = 1 << 2  # CAP_DAC_READ_SEARCH
 
 
-def confine(scratch: Path, cpu_s: float) -> list[str]:
+@dataclass(frozen=True)
+class Room:
+    """What a confined process may take and see, besides its scratch folder. `memory` is in bytes, beyond
+    what Python and torch take themselves; the kernel counts threads among processes."""
+
+    memory: int = 2 << 30
+    open_files: int = 64
+    processes: int = 32
+    readable: tuple[Path, ...] = ()
+
+
+def confine(scratch: Path, cpu_s: float, room: Room | None = None) -> list[str]:
     """Confine this process to the folder. Cannot be undone."""
-    missing = []
+    missing, room = [], room or Room()
     user = FIRST_USER + os.getpid() if os.geteuid() == 0 else None
-    _limit(cpu_s, own_user=user is not None)
+    _limit(cpu_s, room, own_user=user is not None)
     if sys.platform != "linux":
         return ["writes outside the scratch folder and reading other files (no Landlock here)"]
     version = _landlock_version()
@@ -42,7 +53,7 @@ def confine(scratch: Path, cpu_s: float) -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if version > 0:
-        _landlock(libc, version, scratch)
+        _landlock(libc, version, scratch, room.readable)
     elif user is None or missing:
         missing.append("writes outside the scratch folder (this kernel has no Landlock)")
     if version < 6 and user is None:
@@ -52,16 +63,16 @@ def confine(scratch: Path, cpu_s: float) -> list[str]:
     return missing
 
 
-def _limit(cpu_s: float, own_user: bool) -> None:
+def _limit(cpu_s: float, room: Room, own_user: bool) -> None:
     size = _address_space()
     limits = {
         "RLIMIT_CORE": 0,
         "RLIMIT_FSIZE": FILE_SIZE,
-        "RLIMIT_NOFILE": OPEN_FILES,
+        "RLIMIT_NOFILE": room.open_files,
         "RLIMIT_CPU": max(1, int(cpu_s + 1)),
-        "RLIMIT_AS": size + MEMORY if size else None,
+        "RLIMIT_AS": size + room.memory if size else None,
         # The kernel counts all processes of a user, so for a user with others there must be room for those.
-        "RLIMIT_NPROC": PROCESSES + (0 if own_user else _threads_of_this_user()),
+        "RLIMIT_NPROC": room.processes + (0 if own_user else _threads_of_this_user()),
     }
     for name, limit in limits.items():
         if limit is not None and hasattr(resource, name):
@@ -100,7 +111,8 @@ def _become(user: int, scratch: Path, read_all: bool) -> list[str]:
         return ["its own user (this container does not map other users)"]
     if read_all:
         header = struct.pack("=Ii", 0x20080522, 0)
-        libc.capset(header, struct.pack("=6I", _READ_ALL, _READ_ALL, 0, 0, 0, 0))
+        libc.capset(header, struct.pack("=6I", _READ_ALL, _READ_ALL, _READ_ALL, 0, 0, 0))
+        libc.prctl(_AMBIENT, _RAISE, _READ_ALL.bit_length() - 1, 0, 0)  # for a Python that it starts, too
     return []
 
 
@@ -109,7 +121,7 @@ def _landlock_version() -> int:
     return max(0, libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
-def _landlock(libc: ctypes.CDLL, version: int, scratch: Path) -> None:
+def _landlock(libc: ctypes.CDLL, version: int, scratch: Path, readable: tuple[Path, ...]) -> None:
     files = (1 << (13 + (version >= 2) + (version >= 3) + (version >= 5))) - 1
     if version >= 5:
         files = (1 << 16) - 1
@@ -120,7 +132,7 @@ def _landlock(libc: ctypes.CDLL, version: int, scratch: Path) -> None:
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
     _allow(libc, ruleset, scratch, files)
-    for path in _readable():
+    for path in (*_readable(), *readable):
         _allow(libc, ruleset, path, files & (_EXECUTE | _READ_FILE | (_READ_DIR if path.is_dir() else 0)))
     _allow(libc, ruleset, Path("/dev/null"), files & (_READ_FILE | _WRITE_FILE))
     if libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0):

@@ -15,17 +15,20 @@ from .. import catalogue
 from ..catalogue import Exercise
 from ..contracts.rules import Outcome, run_rule
 from ..workspace import Workspace
+from .execute import RunLimits
 from .process import Limits, Nursery, PartLost, PartProcess
 from .submission import NothingToGrade, Submission
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to mark. `seed` draws the inputs of the rules."""
+    """How to mark. `seed` draws the inputs of the rules; `execute` also runs the whole notebook."""
 
     seed: int = 1
     together: bool = False
+    execute: bool = False
     limits: Limits = field(default_factory=Limits)
+    run_limits: RunLimits = field(default_factory=RunLimits)
 
 
 @dataclass
@@ -52,6 +55,8 @@ def nothing(exercise: Exercise, why: str) -> Mark:
 
 def mark_exercise(submission: Submission, exercise: Exercise, nursery: Nursery, settings: Settings) -> Mark:
     """The mark of one exercise of a notebook."""
+    if exercise.missing:
+        return Mark(exercise.id, 0, 0, f"not graded here: {exercise.missing}; its points are not counted")
     try:
         text = submission.module_text(exercise)
     except NothingToGrade as reason:

@@ -62,8 +62,8 @@ class Nursery:
                 command, pass_fds=[theirs.fileno()], env=settings, cwd="/", stdin=null, stdout=null
             )
 
-    def start(self, folder: Path, sock: socket.socket, cpu_s: float) -> dict[str, Any]:
-        request = json.dumps({"start": str(folder), "cpu_s": cpu_s}).encode()
+    def start(self, folder: Path, sock: socket.socket, cpu_s: float, **more: str) -> dict[str, Any]:
+        request = json.dumps({"start": str(folder), "cpu_s": cpu_s, **more}).encode()
         socket.send_fds(self.control, [request + b"\n"], [sock.fileno()])
         return self._answer()
 
@@ -155,11 +155,15 @@ class PartProcess:
         self.pid, self.missing = answer["pid"], answer["missing"]
 
     def _cpu(self) -> float:
-        """Seconds of processor time of the process; 0 where the system does not say (its own limit holds)."""
-        with contextlib.suppress(OSError, AttributeError):
-            if self.pid and sys.platform == "linux":
-                return time.clock_gettime((~self.pid << 3) | 2)
-        return 0.0
+        return cpu_of(self.pid)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time of a process; 0 where the system does not say (its own limit holds)."""
+    with contextlib.suppress(OSError, AttributeError):
+        if pid and sys.platform == "linux":
+            return time.clock_gettime((~pid << 3) | 2)
+    return 0.0
 
 
 class _Line(Endpoint):

@@ -2,8 +2,9 @@
 
 A rule calls the part; the part may call the model or the cache that it was given, and these may call the
 part's `attend` again, to any depth up to `MAX_DEPTH`. An exception of one side is raised on the other by
-its type's name and its text. Nothing that arrives is executed: a part can call what was lent to it and
-read its public plain attributes, and that is all.
+its type's name and its text. Nothing that arrives is executed: a part can call what was lent to it, read
+its public plain attributes, and set those that the lent object's class names in `parts_may_set`, to numbers,
+text, None or a request's status. That is all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from ...request import Status
+from ..kernel_errors import in_the_kernel
 from .tensors import BadMessage
 from .values import Border, Remote
 
@@ -25,6 +28,7 @@ MAX_JSON, MAX_BLOB = 4 << 20, 256 << 20
 MAX_DEPTH = 40
 SPECIAL = {"__call__", "__len__", "__getitem__", "__iter__"}
 HIDDEN = (types.ModuleType, types.FrameType, types.CodeType, type)
+SETTABLE = (type(None), bool, int, float, str, Status)
 PLAIN_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 
 
@@ -54,6 +58,9 @@ class Endpoint:
 
     def get(self, number: int, name: str) -> Any:
         return self.request({"do": "get", "of": number, "name": name})
+
+    def set(self, number: int, name: str, value: Any) -> None:
+        self.request({"do": "set", "of": number, "name": name}, (value,))
 
     def request(self, message: dict[str, Any], args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Send, serve what comes meanwhile, and return the answer or raise it."""
@@ -110,7 +117,7 @@ class Endpoint:
 
     def _do(self, message: Any, args: list, kwargs: dict[str, Any]) -> Any:
         name = message.get("name")
-        if message["do"] not in ("call", "get") or type(name) is not str:
+        if message["do"] not in ("call", "get", "set") or type(name) is not str:
             raise BadMessage(f"a message that asks to {message['do']!r:.40}")
         try:
             target = self.border.objects[message["of"]]
@@ -120,6 +127,8 @@ class Endpoint:
             raise BadMessage("a message about an object that is not here")
         if message["do"] == "get":
             return self._attribute(target, name)
+        if message["do"] == "set":
+            return self._set_attribute(target, name, *args)
         if name not in SPECIAL:
             raise BadMessage(f"a call of {name!r:.40}")
         if name == "__call__":
@@ -136,7 +145,16 @@ class Endpoint:
             raise AttributeError(f"{name} of a {type(target).__name__} is not for the part to read")
         return value
 
+    def _set_attribute(self, target: Any, name: str, value: Any) -> None:
+        """Only for a part, on what is lent to it: the names are the class's own, never the instance's."""
+        if not self.careful:
+            raise BadMessage("a message that asks a part's side to set something")
+        if name not in getattr(type(target), "parts_may_set", ()) or type(value) not in SETTABLE:
+            raise AttributeError(f"{name!r} of {type(target).__name__!r} cannot be set to that from here")
+        setattr(target, name, value)
+
     def _error_to(self, error: Exception) -> dict[str, Any]:
+        error = in_the_kernel(error)
         number = getattr(error, "_other_side", None)
         if number is None:
             self.raised.append(error)

@@ -3,7 +3,8 @@
 A marker reports each exercise as it is done. If it ends before it is through, the exercise that it was at
 gets no points and a new marker does the rest, so a submission that brings down its marker costs itself
 that exercise and others nothing. A notebook in which the clock (not processor time) stopped something
-beside others is marked once more, alone, at the end.
+beside others is marked once more, alone, at the end. Running the whole notebook comes last, if asked for:
+what it brings down, no points depend on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import resource
 import sys
 import time
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -24,11 +25,13 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import catalogue
+from .execute import execute
 from .mark import Mark, Settings, mark_exercise, nothing
 from .process import Nursery
 from .submission import Submission
 
 MARKER_MEMORY = 4 << 30
+RUN = "run"
 ENDED = "marking this exercise ended the process that did it"
 
 
@@ -40,14 +43,16 @@ class Paper:
     lab: int | None = None
     problem: str = ""
     marks: dict[str, Mark] = field(default_factory=dict)
-    at: str = ""  # id of the exercise being marked
+    at: str = ""  # id of the exercise being marked, or RUN
+    execution: dict[str, Any] | None = None  # what execute.py says
 
     def as_dict(self) -> dict[str, Any]:
         marks = list(self.marks.values())
         points, most = sum(mark.points for mark in marks), sum(mark.max_points for mark in marks)
         exercises = [mark.as_dict() for mark in marks]
         notebook = {"notebook": str(self.path), "points": round(points, 2), "max_points": most}
-        return {**notebook, "exercises": exercises}
+        extra = {} if self.execution is None else {"execution": self.execution}
+        return {**notebook, "exercises": exercises, **extra}
 
 
 def mark_all(paths: list[Path], jobs: int, settings: Settings, progress: bool = False) -> list[Paper]:
@@ -61,7 +66,7 @@ def mark_all(paths: list[Path], jobs: int, settings: Settings, progress: bool = 
         if jobs > 1 and len(papers) > 1 and late:
             again = [Paper(paper.path) for paper in late]
             bar.total += len(again)
-            _mark(again, 1, settings, bar)
+            _mark(again, 1, replace(settings, execute=False), bar)
             for paper, second in zip(late, again, strict=True):
                 for id, mark in second.marks.items():
                     if mark.points >= paper.marks[id].points:
@@ -93,11 +98,14 @@ def _mark(papers: list[Paper], jobs: int, settings: Settings, bar: tqdm) -> None
 def _finish(slot: _Slot, waiting: deque, bar: tqdm) -> None:
     """The marker of this slot has ended. Its paper is done, or goes back for what is left."""
     paper, whole = slot.paper, slot.end()
-    if not whole and paper.lab is not None and paper.at:
+    if not whole and paper.at == RUN:
+        stopped = {"cell": None, "error": "running the notebook ended the process that did it", "line": ""}
+        paper.execution = {"cells_run": 0, "cells": 0, "stopped": stopped}
+    elif not whole and paper.lab is not None and paper.at:
         paper.marks[paper.at] = nothing(catalogue.find(paper.at), ENDED)
         waiting.appendleft(paper)
         return
-    if not whole:
+    elif not whole:
         paper.problem = paper.problem or "reading this notebook ended the process that did it"
     bar.update()
 
@@ -139,6 +147,7 @@ class _Slot:
         self.paper, self.whole = paper, False
         limits, exercises = settings.limits, len(catalogue.EXERCISES)
         self.deadline = time.monotonic() + 60 + exercises * 2 * (limits.part_wall_s + limits.call_wall_s)
+        self.deadline += 2 * settings.run_limits.notebook_wall_s if settings.execute else 0
         self.connection, theirs = self.context.Pipe(duplex=False)
         done = list(paper.marks)
         arguments = (theirs, self.nursery, str(paper.path), settings, done)
@@ -157,6 +166,7 @@ class _Slot:
             self.paper.lab, self.paper.problem = said["lab"], said["problem"]
         self.paper.at = said.get("at", self.paper.at)
         self.whole = said.get("whole", False)
+        self.paper.execution = said.get("execution", self.paper.execution)
         if "mark" in said:
             mark = Mark(**said["mark"])
             self.paper.marks[mark.id] = mark
@@ -198,6 +208,9 @@ def _marker(
             for exercise in [e for e in catalogue.of_lab(lab) if e.id not in done]:
                 say(at=exercise.id)
                 say(mark=asdict(mark_exercise(submission, exercise, nursery or own, settings)))
+            if settings.execute and not submission.problem:
+                say(at=RUN)
+                say(execution=execute(submission, lab, nursery or own, settings.run_limits))
         say(whole=True)
     finally:
         if own:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import catalogue
 from ..catalogue import Exercise
-from ..source import Cell, Definition, collect, stubs_in
+from ..source import Cell, collect, stubs_in, without_line_magics
 
 MAX_BYTES = 64 << 20
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -72,9 +72,9 @@ class Submission:
         marked = f"solve-{exercise.id.replace('.', '-')}"
         found = []
         for place, source in enumerate(self.sources):
-            definition = source.cell.binding(exercise.name, Definition) if source.cell else None
-            if definition is not None:
-                done = not _is_stub(definition)
+            halves = source.cell.halves(exercise.name) if source.cell else []
+            if halves:
+                done = not any(map(_is_stub, halves))
                 found.append((done, source.grade_id == marked, place, source.cell))
         if found and max(found, key=lambda entry: entry[:3])[0]:
             return max(found, key=lambda entry: entry[:3])[3]
@@ -115,8 +115,7 @@ def _grade_id(cell: dict[str, Any]) -> str | None:
 
 def _parsed(source: _Source) -> _Source:
     """With its statements, line magics left out."""
-    without_magics = re.sub(r"^([ \t]*)[%!?].*$", r"\1pass", source.text, flags=re.M)
-    for text in (source.text, without_magics):
+    for text in (source.text, without_line_magics(source.text)):
         try:
             source.cell = Cell(text)
             break

@@ -4,6 +4,9 @@ Numbers, text and tuples are copied. Lists, dicts and tensors are copied too, bu
 has a number, so that the same list sent twice is the same list there, and what one side writes into it
 reaches the other with the next message. Anything else stays at home and is a `Remote` on the other side.
 What a part process sends is checked before it is used: kinds, dtypes, shapes against byte counts, sizes.
+
+A part may also set attributes of an object that stays at home, but only those that the object's class
+names in `parts_may_set`, and only to plain values (see rpc.py).
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from typing import Any
 
 import torch
 
+from ...request import Status
 from .tensors import DTYPES, NAMES, BadMessage, from_bytes, overwrite, to_bytes
 
 ROOT = 1  # the number of the part itself
 
 
 class Remote:
-    """An object of the other side. It can be called, and its public attributes read."""
+    """An object of the other side. It can be called, and its public attributes read; a part can set those
+    that the other side allows."""
 
     def __init__(self, link: Any, number: int, kind: str, is_callable: bool) -> None:
         self.__dict__.update(_link=link, _number=number, _kind=kind, _is_callable=is_callable)
@@ -32,7 +37,9 @@ class Remote:
         return self._link.get(self._number, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"attribute {name!r} of {self._kind!r} cannot be set from here")
+        if name.startswith("_") or self._link.careful:
+            raise AttributeError(f"attribute {name!r} of {self._kind!r} cannot be set from here")
+        self._link.set(self._number, name, value)
 
     def __len__(self) -> int:
         return self._link.call(self._number, "__len__", (), {})
@@ -91,6 +98,8 @@ class Border:
             return {"kind": "tuple", "items": [self.encode(item, blob, lend) for item in value]}
         if type(value) in (set, frozenset):
             return {"kind": "set", "items": [self.encode(item, blob, lend) for item in value]}
+        if type(value) is Status:
+            return {"kind": "status", "name": value.value}
         if type(value) is range:
             return {"kind": "range", "items": [value.start, value.stop, value.step]}
         if isinstance(value, torch.dtype) and value in NAMES:
@@ -175,6 +184,8 @@ class Border:
             return tuple(self._decode(item, blob) for item in data["items"])
         if kind == "set":
             return {self._decode(item, blob) for item in data["items"]}
+        if kind == "status":
+            return Status(data["name"])
         if kind == "range":
             return range(*data["items"])
         if kind == "dtype":

@@ -58,6 +58,8 @@ const EVENT_WORDS = {
   merged: "replaced a copy of the same content",
   copied: "copied into (copy on write)",
   evicted: "evicted from the prefix cache",
+  swappedOut: "copied to the host and given back (swap)",
+  swappedIn: "filled from the host (swap)",
 };
 
 // Lines in the disc in a block's corner, from its middle.
@@ -87,12 +89,23 @@ const SIGNS = {
     [-2, -2, 2, 2],
     [-2, 2, 2, -2],
   ],
+  swappedOut: [
+    [0, 2.6, 0, -2.6],
+    [-2, -0.4, 0, -2.6],
+    [2, -0.4, 0, -2.6],
+  ],
+  swappedIn: [
+    [0, -2.6, 0, 2.6],
+    [-2, 0.4, 0, 2.6],
+    [2, 0.4, 0, 2.6],
+  ],
 };
 
 // What happened to a block in this step: a thick border and a sign in the corner.
 function eventMark(context, x, y, w, h, events) {
-  const event = events.includes("evicted") ? "evicted" : events[events.length - 1];
-  const colour = event === "evicted" ? RED : INK;
+  const lost = events.find((event) => event === "evicted" || event === "swappedOut"),
+    event = lost ?? events[events.length - 1],
+    colour = lost ? RED : INK;
   context.strokeStyle = colour;
   context.lineWidth = w < 12 ? 1.5 : 2;
   context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);

@@ -18,11 +18,14 @@ const solid = (colour) => (context) => {
 const none = { state: "free", owners: [], fill: 0 };
 
 const TIMELINE_LEGEND = [
-  ["waits", sampleBar("waiting")],
+  ["waits without blocks", sampleBar("waiting")],
+  ["parked: holds blocks, not served", sampleBar("parked")],
+  ["swapped out", sampleBar("swapped")],
   ["prompt chunk", sampleBar("prefill")],
   ["recomputed", sampleBar("recompute")],
   ["decodes", sampleBar("decode")],
-  ["first token", sampleMark("first")],
+  ["first token (TTFT)", sampleMark("first")],
+  ["longest gap (ITL), if a stall", (context) => bracket(context, 2, 24, 12)],
   ["preempted", sampleMark("preempted")],
   ["finished", sampleMark("finished")],
   ["decode tokens", solid(DECODE_BAR)],
@@ -48,6 +51,8 @@ const BLOCKS_LEGEND = [
   ["copied now", sampleBlock({}, "", ["copied"])],
   ["shared now", sampleBlock({}, "", ["shared"])],
   ["evicted now", sampleBlock(none, "", ["evicted"])],
+  ["swapped out now", sampleBlock(none, "", ["swappedOut"])],
+  ["swapped in now", sampleBlock({}, "", ["swappedIn"])],
 ];
 
 function legend(list, entries) {

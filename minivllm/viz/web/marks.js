@@ -7,7 +7,7 @@ const INK = "#1f2933",
   EMPTY = "#f1f4f7";
 const FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
 // Height of a bar as a share of its row: kinds differ in height, tint and hatching, not in colour alone.
-const HEIGHTS = { waiting: 0.12, prefill: 0.86, recompute: 0.86, decode: 0.46 };
+const HEIGHTS = { waiting: 0.12, parked: 0.34, swapped: 0.12, prefill: 0.86, recompute: 0.86, decode: 0.46 };
 const PROMPT_BAR = "#5f6b7a",
   DECODE_BAR = "#b4bfcb";
 const patterns = new Map();
@@ -50,6 +50,21 @@ function text(context, string, x, y, { size = 11, colour = INK, align = "left", 
 // A bar of the timeline; y is the middle of its row.
 function bar(context, kind, colour, x, w, y, rowHeight) {
   const h = Math.max(2, HEIGHTS[kind] * rowHeight);
+  if (kind === "parked") {
+    // Hollow: it holds memory and computes nothing.
+    context.fillStyle = "white";
+    context.fillRect(x, y - h / 2, w, h);
+    context.strokeStyle = colour;
+    context.lineWidth = 1.2;
+    context.strokeRect(x + 0.6, y - h / 2, Math.max(0.5, w - 1.2), h);
+    return h;
+  }
+  if (kind === "swapped") {
+    context.setLineDash([4, 3]);
+    stroke(context, [[x, y, x + w, y]], GREY, h);
+    context.setLineDash([]);
+    return h;
+  }
   if (kind === "waiting") context.fillStyle = "#b9c2cc";
   else if (kind === "prefill") context.fillStyle = colour;
   else if (kind === "recompute") context.fillStyle = hatch(context, tint(colour, 0.3), colour);
@@ -79,6 +94,17 @@ const MARKS = {
     stroke(context, [[x, y - size, x, y + size]], INK, 2.2);
   },
 };
+
+// From one token to the next, where that took long.
+function bracket(context, a, b, y) {
+  const tick = 3,
+    lines = [
+      [a, y - tick, a, y],
+      [a, y, b, y],
+      [b, y, b, y - tick],
+    ];
+  stroke(context, lines, INK, 1);
+}
 
 // A triangle with a thin white border, so that it shows on any colour; corners are x, y, x, y, x, y.
 function triangle(context, corners, fill) {

@@ -117,7 +117,7 @@ class Timeline {
       put(run, start[run.first], end[run.last]);
       this.#drawSteps(context, run, y);
     }
-    const { firstToken, finished } = trace.times(request.row),
+    const { firstToken, finished, stall } = trace.times(request.row),
       size = Math.min(9, rowHeight * 0.45);
     const mark = (name, time) => {
       if (time === null || time < from || time > to) return;
@@ -132,6 +132,11 @@ class Timeline {
         h: 2 * size,
       });
     };
+    if (stall && stall.to >= from && stall.from <= to) {
+      const [a, b] = [this.x(stall.from), this.x(stall.to)];
+      bracket(context, a, b, y + rowHeight * 0.45);
+      boxes.push({ row: request.row, mark: "stall", time: stall.from, x: a, y: y + rowHeight * 0.3, w: b - a, h: 4 });
+    }
     mark("finished", finished);
     mark("first", firstToken);
     for (const step of request.preempted) mark("preempted", start[step]);

@@ -1,6 +1,8 @@
 // The trace and its playback: which block is whose after which step, and what happened to it. No drawing.
 
 const SNAPSHOT_EVERY = 64;
+// A gap between two tokens is a stall if it is so many times the median one of its request.
+const STALL = 1.5;
 
 class KVState {
   constructor(numBlocks) {
@@ -17,17 +19,19 @@ class KVState {
     return other;
   }
 
-  // Move on by one step's changes; returns block → what happened to it, in order.
-  apply(changes, kinds) {
+  // Move on by one step's changes; returns block → what happened to it, in order. `swapped` has the rows
+  // that went to the host in this step, each with its number of filled blocks, and those that came back.
+  apply(changes, kinds, swapped) {
     const events = new Map();
     const note = (block, event) =>
       events.has(block) ? events.get(block).push(event) : events.set(block, [event]);
     for (const [code, row, ...what] of changes) {
       const kind = kinds[code];
       if (kind === "append" || kind === "hit") {
+        const back = !this.tables.has(row) && swapped.in.has(row);
         if (!this.tables.has(row)) this.tables.set(row, []);
         for (const block of what) {
-          note(block, kind === "hit" ? "hit" : this.owners[block] ? "shared" : "taken");
+          note(block, kind === "hit" ? "hit" : this.owners[block] ? "shared" : back ? "swappedIn" : "taken");
           this.tables.get(row).push(block);
           this.owners[block] += 1;
         }
@@ -39,7 +43,10 @@ class KVState {
         this.owners[block] += 1;
         table[position] = block;
       } else if (kind === "drop") {
-        for (const block of this.tables.get(row) ?? []) this.owners[block] -= 1;
+        (this.tables.get(row) ?? []).forEach((block, i) => {
+          this.owners[block] -= 1;
+          if (i < (swapped.out.get(row) ?? 0) && !this.owners[block]) note(block, "swappedOut");
+        });
         this.tables.delete(row);
       } else if (kind === "cache") {
         for (const block of what) this.cached.add(block);
@@ -72,7 +79,8 @@ class Trace {
         counts,
       });
     }
-    for (const [row, from, to] of data.waits) this.rows[row].waits.push({ row, kind: "waiting", from, to });
+    for (const [row, kind, from, to] of data.waits)
+      this.rows[row].waits.push({ row, kind: data.kinds[kind], from, to });
     this.tokens = this.#tokensPerStep();
     this.#start = new KVState(this.num_blocks);
     for (const [row, ...blocks] of data.start.tables) {
@@ -96,10 +104,25 @@ class Trace {
     for (let i = next ? this.#memo.step + 1 : nearest * SNAPSHOT_EVERY; i <= step; i++) {
       if (i && i % SNAPSHOT_EVERY === 0 && this.#snapshots.length === i / SNAPSHOT_EVERY)
         this.#snapshots.push(state.copy());
-      state.events = state.apply(this.changes[i], this.change_kinds);
+      state.events = state.apply(this.changes[i], this.change_kinds, this.#swapped(i));
     }
     this.#memo = { step, state };
     return state;
+  }
+
+  // Rows whose time on the host begins (row → filled blocks), and ends, in a step.
+  #swapped(step) {
+    const { start, num_swapped_out, num_swapped_in } = this.steps,
+      found = { out: new Map(), in: new Set() };
+    if (!num_swapped_out[step] && !num_swapped_in[step]) return found;
+    for (const { row, waits } of this.rows)
+      for (const { kind, from, to } of waits)
+        if (kind === "swapped") {
+          if (from === start[step])
+            found.out.set(row, Math.ceil(this.#computed(row, step - 1) / this.block_size));
+          if (to === start[step]) found.in.add(row);
+        }
+    return found;
   }
 
   // The run of a row that covers the step, or the last one before it.
@@ -123,12 +146,17 @@ class Trace {
     return { kind: run.kind, start, n: run.counts ? run.counts[step - run.first] : 1 };
   }
 
+  #computed(row, step) {
+    const run = this.runBefore(row, step);
+    return run ? run.token + sum(run.counts, Math.min(step, run.last) - run.first + 1) : 0;
+  }
+
   // Tokens whose keys and values are in the row's blocks when the step has run.
   numTokens(row, step, table) {
     const run = this.runBefore(row, step),
       most = table.length * this.block_size;
     if (!run) return Math.min(this.rows[row].num_prompt_tokens ?? most, most); // forked, not yet served
-    return Math.min(run.token + sum(run.counts, Math.min(step, run.last) - run.first + 1), most);
+    return Math.min(this.#computed(row, step), most);
   }
 
   // How many tokens a row had got when the step had run.
@@ -146,16 +174,23 @@ class Trace {
       end = this.steps.end;
     let longest = null,
       before = null;
+    const gaps = [];
     for (const [first, last] of tokens)
       for (let step = first; step <= last; step++) {
-        if (before !== null) longest = Math.max(longest ?? 0, end[step] - end[before]);
+        if (before !== null) {
+          const gap = end[step] - end[before];
+          gaps.push(gap);
+          if (gap > (longest?.gap ?? 0)) longest = { gap, from: end[before], to: end[step] };
+        }
         before = step;
       }
+    const median = gaps.sort((a, b) => a - b)[(gaps.length - 1) >> 1];
     const first = is_whole && tokens.length ? tokens[0][0] : null;
     return {
       firstToken: first === null ? null : end[first],
       ttft: first === null ? null : end[first] - arrival,
-      longestItl: longest,
+      longestItl: gaps.length ? (longest?.gap ?? 0) : null,
+      stall: longest && longest.gap > STALL * median ? longest : null,
       finished: finished === null ? null : end[finished],
     };
   }

@@ -1,5 +1,11 @@
 // The same facts as text: for tooltips, for the line of counts, and for who cannot see the picture.
 
+const IDLE_WORDS = {
+  waiting: "waits",
+  parked: "holds its blocks, not served",
+  swapped: "swapped out, its blocks are on the host",
+};
+
 class Words {
   constructor(trace) {
     this.trace = trace;
@@ -57,8 +63,13 @@ class Words {
     }
     if (request.finished !== null && request.finished < step) return "finished";
     if (request.arrival !== null && request.arrival > trace.steps.end[step]) return "not there yet";
-    if (request.preempted.includes(step)) return "preempted: lost its blocks, waits";
-    return trace.at(step).tables.has(row) ? "holds its blocks, not served" : "waits";
+    const middle = (trace.steps.start[step] + trace.steps.end[step]) / 2,
+      wait = request.waits.find(({ from, to }) => from <= middle && middle <= to),
+      swapped = wait?.kind === "swapped";
+    if (request.preempted.includes(step))
+      return swapped ? "preempted: its blocks go to the host" : "preempted: lost its blocks, waits";
+    if (swapped) return IDLE_WORDS.swapped;
+    return trace.at(step).tables.has(row) ? IDLE_WORDS.parked : IDLE_WORDS.waiting;
   }
 
   facts(row) {
@@ -123,8 +134,11 @@ class Words {
   box(box, time) {
     const { trace } = this;
     if (box.block !== undefined) return this.block(box);
-    if (box.kind === "waiting")
-      return [`${trace.rows[box.row].letter} waits`, `for ${duration(box.to - box.from, 10)}`];
+    if (IDLE_WORDS[box.kind])
+      return [
+        `${trace.rows[box.row].letter} ${IDLE_WORDS[box.kind]}`,
+        `for ${duration(box.to - box.from, 10)}`,
+      ];
     if (box.kind) {
       const step = clamp(trace.stepAt(time), box.first, box.last),
         { start, end } = trace.steps;
