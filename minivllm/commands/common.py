@@ -21,6 +21,7 @@ _ENGINE_OPTIONS: dict[str, type] = {
     "max_num_batched_tokens": int,
     "scheduler": str,
     "attention_backend": str,
+    "kv_cache_dtype": str,
 }
 _SAMPLING_OPTIONS: dict[str, type] = {
     "temperature": float,

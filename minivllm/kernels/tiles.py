@@ -58,8 +58,10 @@ def prefill_tiling(dtype: torch.dtype, dim_pad: int, is_8_bit: bool, arch: int) 
     """As `decode_tiling`, for tiles of queries: the more of them, the less often a key is read."""
     if not has_tensor_cores(dtype, arch):
         return _scalar(16, is_8_bit, num_warps=16 if dim_pad > 128 else 8)
-    num_warps = 8 if dim_pad > 128 or is_8_bit else 4
-    return Tiling(64, 32, factor(dtype), num_warps, maxnreg=_most_registers(num_warps))
+    is_wide = dim_pad > 128
+    num_warps = 8 if is_wide or is_8_bit else 4
+    rows = 32 if is_wide and is_8_bit else 64
+    return Tiling(rows, 32, factor(dtype), num_warps, maxnreg=_most_registers(num_warps))
 
 
 def _scalar(rows: int, is_8_bit: bool, num_warps: int) -> Tiling:
