@@ -882,8 +882,9 @@ for (n, context), ms in sorted(sizes.items()):
 # - A **fixed cost** of every step: weights are read once, bookkeeping is done once. A hit saves none of
 #   it, and the fewer tokens are left, the more it weighs: worst at 3:1.
 # - **Matrix products are less efficient with few rows**: 85 rows run at fewer FLOP/s than 341.
-# - The other way round: with 1,024 rows nothing is gained any more, and attention over a long context
-#   is slower than its FLOPs say. So at 1:3 the saving can be above the count.
+# - **Attention costs more than its FLOPs say.** A prompt that begins at 0 is computed without the pairs
+#   that the mask forbids. One with a cached beginning goes through a mask, and computes those as well:
+#   at 1:3 that takes up to half of the saving. With a kernel such as 3.6 it would not.
 # </details>
 
 # %% [markdown]
