@@ -29,6 +29,7 @@ def a_new_request_waits_behind_the_others(part, rng):
         world.add(prompt)
     world.expect_queues("", "ABC")
     world.expect_free(64)
+    world.schedule()  # add is given; without a schedule it earns nothing
 
 
 @rules.add("refuse_what_never_fits(request, self.config.max_model_len, self.kv) before it is queued.")
@@ -39,6 +40,7 @@ def what_can_never_fit_is_refused_by_add(part, rng):
     world.expect_queues("", "")
     world.add(10, 3)
     world.expect_queues("", "A")
+    world.schedule()
 
 
 @rules.add("Who has a seat and room leaves waiting for running, with as many tokens as plan_step says.")
