@@ -1,10 +1,14 @@
 """Contracts hold for the reference and for a reader's right answer, and catch wrong ones by name."""
 
+import socket
+import threading
 from importlib import import_module
 
 import pytest
 
 from minivllm.course.catalogue import EXERCISES, find
+from minivllm.course.grade.rpc import Endpoint
+from minivllm.course.grade.values import ROOT, Remote
 from minivllm.kernels import interpreting
 
 from .wrong_parts import RIGHT, WRONG
@@ -25,6 +29,25 @@ def part_from(source, name):
 
 def failing(exercise, part, seed=0):
     return [outcome for outcome in rules_of(exercise).run(part, seed) if outcome.verdict != "passed"]
+
+
+def expect_caught(exercise_id, right, old, new, rule):
+    """The right answer with one change is caught at `rule`, with words."""
+    assert right.count(old) == 1, old
+    exercise = find(exercise_id)
+    first = failing(exercise, part_from(right.replace(old, new), exercise.name))[0]
+    assert first.rule == rule
+    assert first.verdict == "broken" and first.got and first.expected and first.hint
+
+
+def failing_across_a_socket(exercise, part):
+    """As `failing`, with the part at the other end of the grader's line."""
+    ours, theirs = socket.socketpair()
+    other = Endpoint(theirs, careful=False)
+    other.border.keep(ROOT, part)
+    threading.Thread(target=other.serve_for_ever, args=({},), daemon=True).start()
+    with ours:
+        return failing(exercise, Remote(Endpoint(ours, careful=True), ROOT, "part", True))
 
 
 @pytest.mark.parametrize("exercise", RUNNABLE, ids=lambda e: e.title)

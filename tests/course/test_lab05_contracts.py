@@ -1,21 +1,16 @@
 """Contracts of lab 05: right answers in another style pass, wrong ones fail at the rule that explains it."""
 
-import socket
-import threading
-
 import pytest
 
 from minivllm.course.catalogue import find, of_lab
 from minivllm.course.contracts.small_queues import Queues, SmallRequest, decodes
 from minivllm.course.contracts.small_shapes import machine, random_shape
-from minivllm.course.grade.rpc import Endpoint
-from minivllm.course.grade.values import ROOT, Remote
 from minivllm.course.reference import chunking
 from minivllm.executor.cost import forward_cost
 from minivllm.scheduler import planner
 
 from .lab05_parts import RIGHT, WRONG
-from .test_contracts import failing, part_from
+from .test_contracts import expect_caught, failing, failing_across_a_socket, part_from
 
 
 @pytest.fixture(autouse=True)
@@ -32,24 +27,13 @@ def test_a_right_answer_passes_with_any_seed(exercise_id):
 
 @pytest.mark.parametrize("exercise_id, fault, rule, old, new", WRONG, ids=[f"{w[0]} {w[1]}" for w in WRONG])
 def test_a_wrong_answer_fails_at_the_rule_that_explains_it(exercise_id, fault, rule, old, new):
-    exercise = find(exercise_id)
-    assert RIGHT[exercise_id].count(old) == 1
-    source = RIGHT[exercise_id].replace(old, new)
-    first = failing(exercise, part_from(source, exercise.name))[0]
-    assert first.rule == rule
-    assert first.verdict == "broken" and first.got and first.expected and first.hint
+    expect_caught(exercise_id, RIGHT[exercise_id], old, new, rule)
 
 
 @pytest.mark.parametrize("exercise_id", RIGHT)
 def test_requests_traces_and_models_can_be_lent_across_a_socket(exercise_id):
     exercise = find(exercise_id)
-    ours, theirs = socket.socketpair()
-    other = Endpoint(theirs, careful=False)
-    other.border.keep(ROOT, part_from(RIGHT[exercise_id], exercise.name))
-    threading.Thread(target=other.serve_for_ever, args=({},), daemon=True).start()
-    with ours:
-        part = Remote(Endpoint(ours, careful=True), ROOT, "part", True)
-        assert failing(exercise, part) == []
+    assert failing_across_a_socket(exercise, part_from(RIGHT[exercise_id], exercise.name)) == []
 
 
 @pytest.mark.parametrize("exercise_id", ["5.2", "5.4"])
