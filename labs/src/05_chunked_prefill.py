@@ -621,15 +621,37 @@ axes[0].legend()
 style.show(figure, "Against the token budget: the longest ITL rises towards 1, TTFT falls towards 1.")
 
 # %% [markdown]
+# Where does G's time go? Take from each step with G in it what a pure decode step of the six readers takes.
+# What is left is the price of the prompt's tokens.
+
+
+# %% tags=["nbval-ignore-output"]
+def seconds_of(trace, with_g):
+    steps = [step for step in list(trace.steps)[1:] if ("G" in step.num_scheduled_tokens) == with_g]
+    return sorted(step.time_end - step.time_start for step in steps)
+
+
+pure = seconds_of(runs[2048][0], with_g=False)
+decode_step = pure[len(pure) // 2]
+print(f"a pure decode step: {1000 * decode_step:.0f} ms")
+print(f"{'budget':>7} {'steps':>6} {'their decodes':>14} {'the prompt':>11} {'ms a prompt token':>18}")
+for budget, (trace, _) in runs.items():
+    times = seconds_of(trace, with_g=True)
+    decoding = len(times) * decode_step
+    prompt_time = sum(times) - decoding
+    print(f"{budget:>7} {len(times):>6} {1000 * decoding:>11.0f} ms {1000 * prompt_time:>8.0f} ms", end=" ")
+    print(f"{1000 * prompt_time / len(long_prompt):>18.2f}")
+
+# %% [markdown]
 # **Explain it, before you unfold.** The measured ratios are worse than the clock's, most of all for small
 # budgets, and TTFT grows by more than "a little". What does the clock not know?
 #
 # <details><summary>An answer</summary>
 #
-# - A matrix product of few rows does not reach the machine's FLOP/s. On the two cores this was written
-#   on, thirty matrices of 3,072 × 576 take 78 ms for 64 rows and 433 ms for 512: a token costs 1.4 times
-#   as much in the smaller piece. TTFT pays that.
-# - Every step has a fixed cost: the scheduler, 30 layers of Python calls, sampling. More steps, more of it.
+# - Compare the last two columns. Cutting the prompt makes its tokens somewhat dearer, since products of
+#   few rows are less efficient; in the smallest chunks they ride along while the weights are read.
+# - Most of what TTFT pays are the *steps*: each computes the readers' tokens as well. A pure decode step
+#   takes longer than the clock says: the scheduler, 30 layers of Python calls, sampling.
 # - Chunks read the cache of earlier chunks by copying blocks together (lab 02).
 # - The longest of some hundred intervals also catches whatever else your machine does.
 # </details>
