@@ -643,16 +643,16 @@ for budget, (trace, _) in runs.items():
     print(f"{1000 * prompt_time / len(long_prompt):>18.2f}")
 
 # %% [markdown]
-# **Explain it, before you unfold.** The measured ratios are worse than the clock's, most of all for small
-# budgets, and TTFT grows by more than "a little". What does the clock not know?
+# **Explain it, before you unfold.** All ratios are worse than the clock's, most of all for small budgets.
+# What does the clock not know?
 #
 # <details><summary>An answer</summary>
 #
 # - Compare the last two columns. Cutting the prompt makes its tokens somewhat dearer, since products of
 #   few rows are less efficient; in the smallest chunks they ride along while the weights are read.
-# - Most of what TTFT pays are the *steps*: each computes the readers' tokens as well. A pure decode step
-#   takes longer than the clock says: the scheduler, 30 layers of Python calls, sampling.
-# - Chunks read the cache of earlier chunks by copying blocks together (lab 02).
+# - Most of what TTFT pays are the *steps*: each computes the readers' tokens as well, and a decode step
+#   takes longer than the clock says: scheduler, 30 layers of Python calls, sampling.
+# - Chunks copy the blocks of earlier chunks together (lab 02).
 # - The longest of some hundred intervals also catches whatever else your machine does.
 # </details>
 

@@ -882,9 +882,9 @@ for (n, context), ms in sorted(sizes.items()):
 # - A **fixed cost** of every step: weights are read once, bookkeeping is done once. A hit saves none of
 #   it, and the fewer tokens are left, the more it weighs: worst at 3:1.
 # - **Matrix products are less efficient with few rows**: 85 rows run at fewer FLOP/s than 341.
-# - **Attention costs more than its FLOPs say.** A prompt that begins at 0 is computed without the pairs
-#   that the mask forbids. One with a cached beginning goes through a mask, and computes those as well:
-#   compare 768 tokens with 1,024 above. A kernel such as 3.6 leaves them out.
+# - **Attention costs more than its FLOPs say.** Behind a cached beginning it goes through a mask, and
+#   computes the forbidden pairs as well: compare 768 tokens with 1,024 above. A kernel such as 3.6
+#   leaves them out.
 # </details>
 
 # %% [markdown]
