@@ -186,18 +186,13 @@ def two_caches_share_nothing(part, rng):
 def any_order_of_calls_holds(part, rng):
     for size in (1, 2):
         told, truth = Told(part(size), f"PrefixCache({size})"), Truth(size)
-        requests = Requests(told, truth, rng, tail_first=True)
-        for _ in range(60):
-            kind = rng.random()
-            if kind < 0.5:
-                requests.begin()
-            elif kind < 0.8 and requests.running:
-                requests.end()
-            elif truth.unused:
-                gone = truth.unused[: rng.randint(1, len(truth.unused))]
-                truth.forget(gone)
-                told.expect(gone, "evict", len(gone))
-            requests.compare()
+
+        def evict(truth=truth, told=told):
+            gone = truth.unused[: rng.randint(1, len(truth.unused))]
+            truth.forget(gone)
+            told.expect(gone, "evict", len(gone))
+
+        Requests(told, truth, rng, tail_first=True).play(60, evict)
 
 
 @rules.add("Play it with a pool of eight: every owner of a block is a request, or the cache.")

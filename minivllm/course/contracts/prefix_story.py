@@ -7,6 +7,7 @@ the part.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from ...kv.prefix import Match
@@ -157,6 +158,18 @@ class Requests:
         table = self.running.pop(self.rng.randrange(len(self.running)))
         self.truth.release(table[::-1] if self.tail_first else table)
         self.told.do("release", [*table, 10_000])
+
+    def play(self, num_rounds: int, forget: Callable[[], None]) -> None:
+        """Begin, end, or `forget` some unused blocks (there are some then), and compare after each."""
+        for _ in range(num_rounds):
+            kind = self.rng.random()
+            if kind < 0.5:
+                self.begin()
+            elif kind < 0.8 and self.running:
+                self.end()
+            elif self.truth.unused:
+                forget()
+            self.compare()
 
     def compare(self) -> None:
         blocks = sorted(self.truth.users)

@@ -185,13 +185,8 @@ class _Trees(Requests):
 def any_order_of_calls_holds(part, rng: random.Random):
     for size in (1, 2, 3):
         told, truth = Told(part(size), f"RadixCache({size})"), Truth(size)
-        requests = _Trees(told, truth, rng, tail_first=True)
-        for _ in range(50):
-            kind = rng.random()
-            if kind < 0.5:
-                requests.begin()
-            elif kind < 0.8 and requests.running:
-                requests.end()
-            elif truth.unused:
-                truth.forget(_evicts(told, rng.randint(1, len(truth.unused)), truth))
-            requests.compare()
+
+        def evict(truth=truth, told=told):
+            truth.forget(_evicts(told, rng.randint(1, len(truth.unused)), truth))
+
+        _Trees(told, truth, rng, tail_first=True).play(50, evict)
