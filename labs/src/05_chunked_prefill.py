@@ -702,6 +702,8 @@ for number, ((often, budget), trace) in enumerate(cases.items()):
     style.line(axis, itls, reached, number % 2, label, markevery=len(itls) // 40, drawstyle="steps-post")
     axis.set(title=f"{often} stalled, answers of {len(itls) // 6 + 1}", xlabel="ITL, ms", xscale="log")
     axis.set(ylabel="% of intervals, not longer", ylim=(90, 100.3))
+    axis.set_xticks([20, 50, 100, 200, 500], [20, 50, 100, 200, 500])
+    axis.minorticks_off()
     axis.axhline(99, color="black", linewidth=0.8)
 axes[0].legend(loc="lower right")
 style.show(figure, "Intervals up to an ITL: chunked reaches 99 % earlier if stalls are frequent, else later.")
