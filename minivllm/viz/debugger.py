@@ -14,6 +14,7 @@ from typing import Any
 from ..sampling import SamplingParams
 from .block_table import BlockTableView
 from .identity import Identity
+from .main_thread import in_main_thread
 from .timeline import TimelineView
 
 SAMPLE_PROMPT = "The capital of France is"
@@ -140,7 +141,7 @@ def explore(llm: Any) -> Any:
                 said = f"<span style='color:#B00020'>{error}</span>"
             refresh(said or "")
 
-        return run
+        return in_main_thread(run)
 
     add.on_click(guarded(lambda: f"added request {explorer.add(prompt.value, max_tokens.value)}"))
     one.on_click(guarded(lambda: f"{explorer.step(1)} step"))

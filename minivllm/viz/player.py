@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from .main_thread import in_main_thread
+
 PIXELS = 150  # an inch, of what is drawn as pixels
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -59,7 +61,7 @@ def _around(controls: list[Any], choices: list[tuple[str, str]], draw: Callable,
 
     for control in (choice, slider):
         if control is not None:
-            control.observe(redraw, names="value")
+            control.observe(in_main_thread(redraw), names="value")
     redraw()
     return widgets.VBox([widgets.HBox([*controls, choice, *_neighbours(choice)]), picture, fold])
 

@@ -11,6 +11,16 @@ prompts = [dict(prompt_token_ids=[5, 6, 7, 8, *range(20 + i, 22 + 3 * i)]) for i
 params = [SamplingParams(max_tokens=6 + i, temperature=0, ignore_eos=True) for i in range(4)]
 llm.generate(prompts, params, use_tqdm=False);
 """.strip()
+RECORDED = """
+import threading
+
+threads = set()
+class Recorded(BlockTableView):
+    def figure(self, *where):
+        threads.add(threading.current_thread().name)
+        return super().figure(*where)
+Recorded(llm.trace)
+""".strip()
 ROOFLINE = """
 from minivllm.executor.hardware import Hardware
 from minivllm.viz.roofline import Point, Roofline
@@ -27,10 +37,10 @@ small = dict(block_size=4, num_gpu_blocks_override=20, max_num_batched_tokens=8)
 llm = LLM("{path}", skip_tokenizer_init=True, **small)
 """.strip()
 
-BLOCKS, TIMELINE, TREE, STATIC = 1, 2, 3, 4  # cells of "views"
+BLOCKS, TIMELINE, TREE, STATIC, THREADS = 1, 2, 3, 4, 5  # cells of "views"
 CELLS = {
     "views": [
-        RUN, "BlockTableView(llm.trace)", "TimelineView(llm.trace)", "PrefixTreeView(llm.trace)", ROOFLINE,
+        RUN, RECORDED, "TimelineView(llm.trace)", "PrefixTreeView(llm.trace)", ROOFLINE, "print(threads)",
     ],
     "explore": [ENGINE, "explore(llm)"],
 }  # fmt: skip

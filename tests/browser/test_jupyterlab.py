@@ -8,7 +8,7 @@ from minivllm.viz.identity import Identity
 from minivllm.viz.segments import segments
 from minivllm.viz.snapshot import take_snapshot
 from tests.browser.jupyter import OpenNotebook, until
-from tests.browser.small import BLOCKS, STATIC, TIMELINE, TREE, trace_of_views
+from tests.browser.small import BLOCKS, STATIC, THREADS, TIMELINE, TREE, trace_of_views
 
 SHOWN = """(svg) => [svg.getAttribute("aria-label"), [...svg.querySelectorAll("[id]")].map((e) => e.id)]"""
 # Of each collection of bars: how many are plain, and how many faded.
@@ -29,7 +29,7 @@ def opened(page, lab):
     """Opens the notebook of views, runs its engine and one of its views, and gives that view's output."""
 
     def run(cell):
-        notebook = OpenNotebook(page, lab("views.ipynb"))
+        notebook = run.notebook = OpenNotebook(page, lab("views.ipynb"))
         notebook.run(0)
         notebook.run(cell)
         output = notebook.cell(cell).locator(".jp-OutputArea").first
@@ -104,6 +104,18 @@ def test_slider_play_and_choice_of_request_change_the_picture_as_the_trace_says(
     output.locator("pre").filter(has_text="slots taken and empty").wait_for()
     assert f"step {step}" in output.locator("pre").last.inner_text()
     screenshot("words")
+
+
+def test_pictures_are_drawn_by_the_thread_that_runs_the_cells(page, opened):
+    output = opened(BLOCKS)
+    output.locator(".noUi-handle").focus()
+    for step in (1, 2, 3):  # JupyterLab may send each of them to a thread of its own
+        page.keyboard.press("ArrowRight")
+        until(page, lambda step=step: blocks_shown(output)[0] == step, f"step {step}")
+    notebook = opened.notebook
+    notebook.run(THREADS)
+    words = notebook.cell(THREADS).locator(".jp-OutputArea-output")
+    until(page, lambda: words.inner_text().strip() == "{'MainThread'}", "drawing by MainThread alone")
 
 
 def test_the_block_table_can_be_played_and_a_request_chosen_from_the_keyboard(page, opened, trace):
