@@ -48,9 +48,9 @@ def test_a_wrong_answer_fails_at_the_rule_that_explains_it(exercise_id, fault, r
 
 @pytest.mark.parametrize("exercise", of_lab(0), ids=lambda e: e.title)
 def test_a_check_takes_well_under_five_seconds_beyond_starting(exercise):
-    start = time.perf_counter()
+    start = time.process_time()
     assert failing(exercise.id, exercise.load_reference()) == []
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2  # of the processor, whatever else the machine does
 
 
 @pytest.mark.parametrize("seed", range(20))
