@@ -1,15 +1,16 @@
-"""A widget's callback runs in the thread of the cells, whichever thread the message came to."""
+"""A widget's callback runs in the thread of the cells, whichever thread the message came to. The thread of
+the cells is one made here: pytest's own has a running loop once a browser test has started Playwright."""
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from minivllm.viz.main_thread import in_main_thread
 
 
 def from_another_thread(function, *arguments):
-    thread = threading.Thread(target=function, args=arguments)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def test_a_call_from_another_thread_waits_for_the_thread_of_the_cells():
@@ -24,11 +25,12 @@ def test_a_call_from_another_thread_waits_for_the_thread_of_the_cells():
         callback("button")  # from the thread of the cells: at once
         assert [change for change, _ in seen] == ["slider", "button"]
 
-    asyncio.run(cell())
+    from_another_thread(lambda: asyncio.run(cell()))
 
 
 def test_outside_a_kernel_a_callback_is_simply_called():
     seen = []
-    in_main_thread(seen.append)(1)
-    from_another_thread(in_main_thread(seen.append), 2)
+    callback = from_another_thread(in_main_thread, seen.append)
+    callback(1)
+    from_another_thread(callback, 2)
     assert seen == [1, 2]
